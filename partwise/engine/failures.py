@@ -74,10 +74,8 @@ def describe_error(error: BaseException, given: Mapping[str, Any] | None = None)
     The fingerprint is of the type and of where it was raised (file name, function, line), so that
     equal failures of partitions with different values are one group.
 
-    Args:
-        error: What was raised.
-        given: The user's values that the function was called with, by name. One that looks like a
-            relative path, and which the message is about, is explained.
+    `given` are the user's values by name. One that looks like a relative path, and which the
+    message is about, is explained.
     """
     kind = type(error)
     module = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."

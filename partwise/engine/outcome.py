@@ -95,10 +95,7 @@ def ledger_row(
 ) -> LedgerRow:
     """Return the row of a partition.
 
-    Args:
-        place: Which partition it is, of how many rows, and who worked on it, in which attempt.
-        outcome: What became of it.
-        artifacts: Its files, as they are stored.
+    `place` says which partition it is, of how many rows, and who worked on it, in which attempt.
     """
     row = replace(
         place,

@@ -56,11 +56,7 @@ class Reporter:
         self._clear()
 
     def name_partitions(self, name_of: Callable[[str], str]) -> None:
-        """Have partitions be told of by name.
-
-        Args:
-            name_of: Gives the name of a partition_id, such as its key.
-        """
+        """Have partitions be reported by name; `name_of` gives the name of a partition_id."""
         self._name_of = name_of
 
     @contextmanager
@@ -76,9 +72,8 @@ class Reporter:
     def begin(self, stage: str, partition: Callable[[], AtWork] = lambda: None) -> None:
         """Note what the shard is at.
 
-        Args:
-            stage: As a clause: "it reads its rows".
-            partition: Gives the partition at work; where there is one, it is told in its place.
+        `stage` is a clause: "it reads its rows". Where there is a partition at work, that is shown
+        in its place.
         """
         self._stage, self._stage_began = stage, time.monotonic()
         self._partition = partition

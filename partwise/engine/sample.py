@@ -35,11 +35,7 @@ class SampleWork:
         model: StoredModel | None,
         directory: str,
     ) -> Produced:
-        """Work on one partition.
-
-        Raises:
-            SerdeError: The model that was written cannot be read.
-        """
+        """Work on one partition."""
         self.work(data, context, model, directory)
         began = time.monotonic()
         produced = self.work(data, context, model, directory)
@@ -56,12 +52,7 @@ class SampleWork:
 
 
 def sample_of(sharded: ShardedRows, count: int) -> ShardedRows:
-    """Choose partitions: the smallest, the largest, and others evenly between by their size.
-
-    Args:
-        sharded: All of them.
-        count: How many.
-    """
+    """Choose partitions: the smallest, the largest, and others evenly between by their size."""
     order = np.argsort(sharded.key_rows, kind="stable")
     places = np.unique(np.linspace(0, len(order) - 1, count).round().astype(np.int64))
     # One alone is the median.
@@ -70,13 +61,7 @@ def sample_of(sharded: ShardedRows, count: int) -> ShardedRows:
 
 
 def chosen_by_hash(sharded: ShardedRows, count: int, fewest_rows: int = 1) -> ShardedRows:
-    """Choose partitions by the hashes of their keys: evenly, and the same ones in other rows.
-
-    Args:
-        sharded: All of them.
-        count: How many, at most.
-        fewest_rows: Partitions with fewer are left out.
-    """
+    """Choose partitions by the hashes of their keys: evenly, and the same ones in other rows."""
     # The order of the hashes is as good as random, and new partitions change few of the first.
     chosen = np.flatnonzero(sharded.key_rows >= fewest_rows)[:count]
     return _only(sharded, chosen)
@@ -99,11 +84,6 @@ def predict(ledger: pa.Table, sharded: ShardedRows, slots: int) -> str:
     """Say what all partitions would take, by what those of a sample took.
 
     Seconds are taken to be a + b * rows, with the a and b, neither below 0, that fit best.
-
-    Args:
-        ledger: The sample's.
-        sharded: All partitions.
-        slots: How many run at once.
     """
     sentence = f"A sample of {ledger.num_rows} of the {sharded.partitions:,} partitions."
     rows, seconds, memory = [], [], []

@@ -107,13 +107,7 @@ def slots_of(workers: Iterable[ClusterWorker], cpus: int, gpus: int = 0) -> list
 
     A slot is made of one worker where that has enough, and else of several workers of one host.
 
-    Args:
-        workers: All of the cluster.
-        cpus: CPUs of each slot.
-        gpus: GPUs of each slot.
-
-    Returns:
-        The slots by host, and by worker; those of one worker stand together.
+    Slots come by host, and by worker; those of one worker stand together.
     """
     slots: list[Slot] = []
     for host, members in _by_host(workers).items():
@@ -140,10 +134,7 @@ def partition_slots(
 ) -> list[Slot]:
     """Return where partitions work.
 
-    Args:
-        workers: All of the cluster.
-        cpus: CPUs of each partition.
-        gpus: GPUs of each partition; None: whatever the worker sees.
+    `gpus` None: what the worker sees.
 
     Raises:
         InputError: No machine of the cluster has so much.
@@ -159,10 +150,6 @@ def rank_slots(workers: Sequence[ClusterWorker], config: ScalingConfig) -> list[
 
     All ranks have equally many threads and GPUs. Where there is room for more ranks than asked for,
     each worker gets one before any gets two.
-
-    Args:
-        workers: All of the cluster.
-        config: What is asked for.
 
     Raises:
         InputError: The cluster has not so much.
@@ -203,11 +190,7 @@ def rank_slots(workers: Sequence[ClusterWorker], config: ScalingConfig) -> list[
 def cluster_workers(client: "Client") -> list[ClusterWorker]:
     """Ask the scheduler and the workers of a cluster what they have.
 
-    Returns:
-        The workers that answer, those of a host side by side.
-
-    Raises:
-        ClusterError: The scheduler does not answer.
+    Those of a host stand side by side.
     """
     seen = ask_workers(client, cores_and_gpus)
     workers = []
@@ -233,9 +216,7 @@ def cluster_workers(client: "Client") -> list[ClusterWorker]:
 def divide_gpus(workers: Sequence[ClusterWorker]) -> list[ClusterWorker]:
     """Give each GPU of a host to one of the workers that see it, by turns.
 
-    Args:
-        workers: Each with all GPUs that it sees, in that order. Workers of dask-cuda all see all,
-            each another one first, which becomes its own.
+    Workers of dask-cuda all see all GPUs, each another one first, which becomes its own.
     """
     own: dict[str, list[str]] = {worker.address: [] for worker in workers}
     taken: set[tuple[str, str]] = set()
@@ -346,11 +327,7 @@ def _by_turns(slots: list[Slot], count: int) -> list[Slot]:
 def _refuse(
     workers: Sequence[ClusterWorker], who: str, cpus: int, gpus: int, cpu_name: str, gpu_name: str
 ) -> None:
-    """Say which of both no machine has enough of.
-
-    Raises:
-        InputError: In any case.
-    """
+    """Say which of both no machine has enough of."""
     hosts = [_unused(members) for members in _by_host(workers).values()]
     most_cpus = max(sum(worker.cpus for worker in members) for members in hosts)
     most_gpus = max(sum(len(worker.gpus) for worker in members) for members in hosts)

@@ -29,9 +29,6 @@ EXTERNAL_DATA_SUFFIX = ".data"
 def models_by_shard(ledger: pa.Table) -> dict[int, pa.Table]:
     """Return where the models of a training run are, a table for each shard.
 
-    Args:
-        ledger: The training run's.
-
     Returns:
         Tables of the columns partition_id and those of an artifact; `external_data` names the
         artifact with the weights of an ONNX file that are kept outside it, or is empty;
@@ -63,12 +60,8 @@ def models_by_shard(ledger: pa.Table) -> dict[int, pa.Table]:
 def model_of_every_partition(ledger: pa.Table) -> pa.Table | None:
     """Return where the one model of a run is, for every partition of another run.
 
-    Args:
-        ledger: Of the run that trained it, or exported it.
-
-    Returns:
-        A table like those of `models_by_shard`, of one row, whose partition_id is `EVERY`, with
-        the column `owner`: the partition_id that the model has in its run. None: it has no model.
+    It is a table like those of `models_by_shard`, of one row, whose partition_id is `EVERY`, with
+    the column `owner`: the partition_id that the model has in its run. None: it has no model.
     """
     found = list(models_by_shard(ledger).values())
     if not found:
@@ -112,9 +105,6 @@ def locate_models(
 
     On a local store these are the bundles themselves. From a bucket they are read here, neighbours
     in one request, into one file.
-
-    Returns:
-        By partition_id, the models of those that have one.
     """
     rows = _rows_of(_read(table_path), partition_ids)
     names = [row.pop("partition_id") for row in rows]

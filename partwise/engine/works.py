@@ -54,12 +54,7 @@ class StoredModel:
 
     @contextmanager
     def file(self, context: PartitionContext, run_id: str) -> Iterator[str]:
-        """Give the path of the model's file, with its external data in the same folder.
-
-        Args:
-            context: Of the partition at work.
-            run_id: The run that the model is of.
-        """
+        """Give the path of the model's file, with its external data in the same folder."""
         with read_local_artifact(self.path, self.offset, self.artifact) as path:
             if self.external_data:
                 content = context.download(self.external_data, run_id=run_id)
@@ -211,10 +206,8 @@ class MapWork:
 def produce_model(outcome: Any, serde: ModelSerde | None, directory: str) -> Produced:
     """Write the model that a training function returned.
 
-    Args:
-        outcome: A model; a `Result` with one; a `Skip`; None.
-        serde: What writes it; None: the native serde of the model's type.
-        directory: Where the file is made.
+    `outcome` is a model; a `Result` with one; a `Skip`; None. `serde` None: the native one of the
+    model's type.
 
     Raises:
         SerdeError: The model's type has no native serde, and none was given.
@@ -252,12 +245,6 @@ def _categories_file(
     """Return the categories of rows as an artifact, for those that the model meets later.
 
     A key has one category, in training and ever after.
-
-    Args:
-        data: The rows.
-        key_columns: The columns of the key.
-        classes: The label and all its classes; None: none are named.
-        zones: The time zones of times of which features are made.
     """
     categories = categories_of_rows(data.to_arrow(), key_columns)
     if classes is not None:

@@ -28,11 +28,7 @@ _MODULE_WORDS = frozenset({"modules", "reload", "import_module"})
 
 
 class Leftovers:
-    """What stands in the process now; made when the work and what it imports are loaded.
-
-    Args:
-        named: What the work's code names.
-    """
+    """What stands in the process now; made when the work and what it imports are loaded."""
 
     def __init__(self, named: NamedCode) -> None:
         self._named = named
@@ -55,11 +51,7 @@ class Leftovers:
         ]
 
     def look(self, seconds: float) -> list[str]:
-        """Return, in words, what a partition left; what it imported is noted.
-
-        Args:
-            seconds: How long it took.
-        """
+        """Return, in words, what a partition left; what it imported is noted."""
         found: list[str] = []
         is_thorough = seconds > THOROUGH_S
         if is_thorough or self._named.sets_attributes:

@@ -21,8 +21,7 @@ _KEEP_SIZE_AND_PUNCH_HOLE = 0x01 | 0x02
 class ChildLog:
     """Has all output of this process go to one file, and takes it out for each partition.
 
-    Args:
-        descriptor: Of the file, open for appending.
+    `descriptor` is of that file, open for appending.
     """
 
     def __init__(self, descriptor: int) -> None:

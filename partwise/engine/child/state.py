@@ -60,11 +60,7 @@ class Setting:
 
 
 class ProcessState:
-    """The settings as they are now; made when the work is loaded.
-
-    Args:
-        words: Those in the work's code.
-    """
+    """The settings as they are now; made when the work is loaded."""
 
     def __init__(self, words: set[str]) -> None:
         self._every = list(_settings())
@@ -83,11 +79,7 @@ class ProcessState:
         os.umask(self._umask)
 
     def restore(self, seconds: float) -> list[str]:
-        """Put all back; return the names of the settings of which that failed.
-
-        Args:
-            seconds: How long the partition took.
-        """
+        """Put all back; return the names of the settings of which that failed."""
         os.umask(self._umask)
         is_thorough = seconds > THOROUGH_S
         if is_thorough or self._names_decimal:

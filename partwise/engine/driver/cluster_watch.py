@@ -31,12 +31,6 @@ class ClusterWatch:
     A worker that is not heard of for a while (stopped, swapping, cut off) is let go: its nanny, if
     that answers, kills it and starts another one in its place, and the scheduler gives its tasks to
     others, as if it had died.
-
-    Args:
-        client: Connected to the cluster.
-        run_id: The run at work, for messages.
-        silence_s: After so many seconds a worker is let go; None: never.
-        log: Hears of workers that are let go.
     """
 
     def __init__(

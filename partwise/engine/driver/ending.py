@@ -26,15 +26,6 @@ def describe_ending(
 
     A shard without a complete receipt has partitions without a ledger row: their keys are read
     again, so that the run's ledger has a row for each of them.
-
-    Args:
-        driver: Has run the shards.
-        receipts: What came back from the workers.
-        sharded: The shards that were to run.
-        read_keys: Gives the keys of a shard's partitions.
-        started_at: When the execution began.
-        stages: Seconds of each stage.
-        remark: Called with the ledger, gives a sentence for the summary.
     """
     by_shard = {receipt.shard: receipt for receipt in receipts}
     unfinished = []

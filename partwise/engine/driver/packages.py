@@ -21,10 +21,6 @@ def build_on_workers(client: "Client", resolved: ResolvedEnvironment, watch: Clu
 
     A machine that joins later builds when it is given its first shard. Building may take as long as
     it likes; a worker of which nothing is heard is not waited for.
-
-    Raises:
-        EnvironmentBuildError: It cannot be built on one of them, or partwise does not run with it.
-        ClusterError: A worker, or the cluster, went away meanwhile, or does not answer.
     """
     since = time.monotonic()
     by_host = {worker.host: worker.address for worker in cluster_workers(client)}

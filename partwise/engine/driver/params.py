@@ -33,12 +33,8 @@ _PLAIN_TYPES = frozenset({bool, bytes, float, int, str, type(None)})
 def given_params(params: Any, columns: Sequence[KeyColumn]) -> Any:
     """Return per-partition parameters as `shard_params` takes them, read where they are a path.
 
-    Args:
-        params: A table, frame or mapping; the path or URL of a file of one; empty or None for none.
-        columns: The key columns of the partitions: a file without types is read with their classes.
-
-    Raises:
-        SourceError: The file cannot be read.
+    They are a table, frame or mapping, or the path or URL of a file of one, which is read with the
+    classes of the keys if it has no types; empty or None for none.
     """
     if isinstance(params, str | os.PathLike):
         if not str(params):
@@ -56,20 +52,12 @@ def shard_params(
 ) -> dict[int, str]:
     """Split per-partition parameters by shard into small files.
 
-    Args:
-        params: A table or frame with the key columns and columns of values, or a mapping from key
-            to a mapping from name to value; None for no parameters. Keys of no partition are fine.
-        columns: The key columns of the partitions.
-        n_shards: The number of shards of the run.
-        directory: Where the files are written; made if it is missing.
+    `params` is a table or frame with the key columns and columns of values, or a mapping from key
+    to a mapping from name to value; None for none. Keys of no partition are fine. `directory` is
+    made if it is missing.
 
     Returns:
         The path of its file for every shard that has parameters.
-
-    Raises:
-        KeyClassError: A key is of another class than its column.
-        ColumnError: A key column is missing in the table.
-        InputError: A key is there twice, or the values of a key are no mapping.
 
     Example:
         >>> shard_params({"store-1": {"rounds": 50}}, sharded.key_columns, 64, "/tmp/params")

@@ -13,12 +13,8 @@ LARGEST_PAYLOAD_BYTES = 10 << 20
 def pack_work(work: object, name: str) -> bytes:
     """Return work as cloudpickle bytes; only child processes open them.
 
-    Args:
-        work: What is to be done: a `Work`, or what ranks of a gang get.
-        name: How messages name the function.
-
-    Raises:
-        FunctionError: It cannot be pickled, or carries more than 10 MB with it.
+    It is a `Work`, or what ranks of a gang get. What cannot be packed, or carries more than 10 MB,
+    is refused.
     """
     try:
         payload: bytes = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
@@ -45,9 +41,7 @@ def name_of(function: object) -> str:
 def full_name_of(function: object, *more: str) -> str:
     """Return a name that functions, or trainers, share which use the same libraries.
 
-    Args:
-        function: The function or trainer.
-        more: What decides besides, as the run whose models are used.
+    `more` decides besides, as the run whose models are used.
     """
     named = function if hasattr(function, "__qualname__") else type(function)
     words = [named.__module__, getattr(named, "__qualname__", ""), *libraries_of(function), *more]

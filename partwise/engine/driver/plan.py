@@ -63,10 +63,6 @@ class Plan:
     def choose_n_shards(self, claim: Claim, slots: int) -> int:
         """Return the number of shards: the run's, its training run's, the caller's or a default.
 
-        Args:
-            claim: That of the run.
-            slots: How many partitions are worked on at once.
-
         Raises:
             InputError: The caller asks for another number than the run has.
         """
@@ -92,11 +88,7 @@ class Plan:
         )
 
     def as_sample(self, store: Store) -> "Plan":
-        """Return the plan of a dry run, where the options ask for one: a run of another name.
-
-        Raises:
-            RunExistsError: There is a run of that name, and it was no dry run.
-        """
+        """Return the plan of a dry run, where the options ask for one: a run of another name."""
         if self.options.sample is None:
             return self
         # A dry run that is resumed has its name already.
@@ -110,12 +102,7 @@ class Plan:
         )
 
     def check_rows(self, sharded: ShardedRows, read_keys: ReadKeys) -> None:
-        """See that the trainer, or the models, can work with the rows.
-
-        Raises:
-            ColumnError: A column that the trainer needs has no value at all.
-            InputError: Models have no rows.
-        """
+        """See that the trainer, or the models, can work with the rows."""
         if hasattr(self.function, "check"):
             names = tuple(column.name for column in self.identity.key_columns)
             self.function.check(sharded.schema, sharded.empty_columns, names)
@@ -131,14 +118,7 @@ class Plan:
         folder: SharedFolder,
         params: Mapping[int, str],
     ) -> list[ShardAssignment]:
-        """Return what the workers are handed, a value for each shard.
-
-        Args:
-            execution: What all shards have in common.
-            sharded: The shards.
-            folder: Makes files reachable for workers.
-            params: The file with the parameters of each shard's partitions.
-        """
+        """Return what the workers are handed, a value for each shard."""
         models = {
             number: folder.write(f"models-{number:05d}.arrow", table_bytes(table))
             for number, table in (self.models or {}).items()
@@ -160,11 +140,7 @@ class Plan:
 
 
 def _refuse_real_run(run_id: str, store: Store) -> None:
-    """See to it that a dry run takes the place of no other run.
-
-    Raises:
-        RunExistsError: There is a run of this name, and it was no dry run.
-    """
+    """See to it that a dry run takes the place of no other run."""
     try:
         document = Run.open(run_id, store).read_generation_document()
     except RunNotFoundError:

@@ -104,13 +104,8 @@ class ProgressListener(Protocol):
 class Driver:
     """Runs the shards of one execution on a cluster.
 
-    Args:
-        client: Connected to the cluster.
-        execution: What the shards have in common.
-        assignments: The shards; the largest are started first.
-        partitions: How many partitions there are, for progress and the failure budget.
-        watch: Looks at the cluster.
-        listeners: Hear of progress.
+    The largest of the `assignments` are started first; `partitions` count for progress and the
+    failure budget.
     """
 
     def __init__(
@@ -166,10 +161,6 @@ class Driver:
 
         A shard whose worker dies is started again, a few times; it goes on from what it committed.
 
-        Args:
-            numbers: Those to run.
-            log: Hears of each shard that came to its end.
-
         Raises:
             ClusterError: The cluster is gone, or has had no worker for two minutes.
         """
@@ -212,11 +203,7 @@ class Driver:
     ) -> ShardReceipt | None:
         """Return the receipt of a shard, or None when it failed as a whole.
 
-        Args:
-            future: Of the shard.
-            number: The shard's.
-            log: Hears why.
-            is_last: Whether it is not begun again, so that its partitions are lost.
+        `is_last`: it is not begun again, so that its partitions are lost.
         """
         try:
             # Its worker may be stopped just now, with the receipt in its memory.
@@ -289,9 +276,7 @@ class Driver:
     def stop(self, stop: Stop, within_s: float = float("inf")) -> None:
         """Have all workers commit what they have and return. The first stop is the one that counts.
 
-        Args:
-            stop: Why, and how the run ends.
-            within_s: Shards that have not come to their end by then are given up.
+        Shards that have not come to their end `within_s` seconds are given up.
         """
         with self._lock:
             self._over_at = min(self._over_at, time.monotonic() + within_s)
@@ -316,10 +301,7 @@ class Driver:
 def tell_to_stop(client: Client, token: str, is_over: Callable[[], bool]) -> None:
     """Have all workers stop an execution, those included that come later; returns at once.
 
-    Args:
-        client: Connected to the cluster.
-        token: The execution's.
-        is_over: Whether nobody need be told any more.
+    `is_over`: nobody need know any more.
     """
 
     def tell() -> None:

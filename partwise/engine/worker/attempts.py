@@ -38,16 +38,9 @@ def supervise(
 ) -> Supervisor:
     """Return what runs the partitions of a shard, within the limits of an execution.
 
-    Args:
-        execution: Has the limits, the isolation and the CPUs of a partition.
-        work_path: The local file with the work.
-        opened: The shard.
-        directory: A folder that children keep files in.
-        download: Gives an artifact that a function asks for.
-        is_stopped: Whether the run is being stopped.
-        gpus: Those of its partitions, where the options say how many a partition has.
-        packages: Come before those of this process.
-        on_report: Hears of numbers that a function reports while it is at work.
+    `work_path` is the local file with the work, `directory` a folder that children keep files in.
+    `gpus` are those of its partitions, where the options say how many a partition has. `packages`
+    come before those of this process.
     """
     options = execution.options
     environment = thread_variables(options.cpus)
@@ -142,9 +135,7 @@ class Attempts:
         The kernel takes the largest process, which need not be the one that takes the most; and a
         process may hold what partitions before have left. Neither is to blame a partition. Nor is
         it known that a SIGKILL was for want of memory, so the retries of any failure are left.
-
-        Args:
-            starved: Which attempt it is, by partition.
+        `starved` has the attempt of each partition.
         """
         supervisor = self.supervisor
         with self.alone():

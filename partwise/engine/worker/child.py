@@ -122,11 +122,7 @@ class ChildProcess:
         return self._process.pid
 
     def open_work(self, path: str) -> Failure | None:
-        """Load the work from its file; return the failure when the user's code cannot be loaded.
-
-        Raises:
-            ClusterError: The child died, or did not answer in time.
-        """
+        """Load the work from its file; return the failure when the user's code cannot be loaded."""
         self.connection.send(OpenWork(path=path))
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -235,16 +231,10 @@ def borrow_child(
 ) -> ChildProcess:
     """Return this thread's child, started again when there is none or it has ended.
 
-    Args:
-        owner: Names the execution; `end_marked(owner)` finds what its children left behind.
-        directory: Where the child keeps its files.
-        recycle_bytes: Memory that it may keep between partitions.
-        isolation: Whether it runs partitions itself or forks a process for each; of one execution
-            always the same.
-        threads: How many its context names; of one execution always the same.
-        environment: Variables besides those of this process: with other ones it is started again.
-        packages: Come before those of this process; of one execution always the same.
-        work_name: Of the execution's work, as `Execution` has it.
+    `owner` names the execution: `end_marked(owner)` finds what its children left behind.
+    `recycle_bytes` of memory may be kept between partitions. `environment` are variables besides
+    those of this process: with other ones the child is started again. `isolation`, `threads` and
+    `packages` are always the same for one execution.
     """
     child: ChildProcess | None = getattr(_local, "child", None)
     environment = environment or {}

@@ -41,14 +41,11 @@ def hold_slot(
 ) -> Iterator[tuple[str, ...]]:
     """Wait for one of this machine's slots, and hold it.
 
-    A slot is a name in the abstract namespace of Unix sockets, to which one socket can be bound.
-    So the kernel gives it back however its process ends, it leaves no file, and it is known where
-    the machine's network address is: containers with an address of their own have their own slots.
-
-    Args:
-        token: The execution's; other executions have slots of their own.
-        devices: The GPUs of each slot; as long as there are slots.
-        is_stopped: Whether the run is being stopped: then nobody need wait.
+    A slot is a name in the abstract namespace of Unix sockets, to which one socket can be bound. So
+    the kernel gives it back however its process ends, it leaves no file, and it is known where the
+    machine's network address is: containers with an address of their own have their own slots.
+    `devices` are the GPUs of each slot, which are given; nobody need wait any more when
+    `is_stopped`.
 
     Yields:
         The GPUs of the slot.
@@ -71,10 +68,6 @@ class SharedMachine:
 
     Names in the abstract namespace of Unix sockets say who is there, as with slots: the kernel
     takes them back however a process ends.
-
-    Args:
-        token: The execution's.
-        is_stopped: Whether the run is being stopped: then nobody need wait.
     """
 
     def __init__(self, token: str, is_stopped: Callable[[], bool]) -> None:
@@ -140,10 +133,6 @@ def thread_variables(threads: int, environ: Mapping[str, str] = os.environ) -> d
     """Return the variables that tell libraries how many threads a process is to use.
 
     With one thread, which is what nobody asked for, those that are set already are left alone.
-
-    Args:
-        threads: How many.
-        environ: The variables that the process would have without these.
     """
     return {name: str(threads) for name in _THREADS if threads > 1 or name not in environ}
 

@@ -27,9 +27,6 @@ _PROBE_BYTES = 4096
 def own_scratch(folder: str) -> str:
     """Return the folder of a worker, in which only this user can exchange what lies there.
 
-    Args:
-        folder: The worker's, which lies in one that several workers share.
-
     Raises:
         ScratchError: Another user made that one, or others can rename what is in it.
     """
@@ -53,9 +50,7 @@ def own_scratch(folder: str) -> str:
 def check_scratch(folder: str, message: str) -> None:
     """Refuse to blame others for a folder that cannot be used.
 
-    Args:
-        folder: The worker's.
-        message: What was said of the failure that is to be explained.
+    `message` is what was said of the failure that is to be explained.
 
     Raises:
         ScratchError: The folder is full, broken or gone.

@@ -53,13 +53,7 @@ class SegmentWriter:
         return self._bundle.add(partition_id, filename, content, serde)
 
     def add(self, index: int, row: LedgerRow, output: pa.Table | None = None) -> None:
-        """Add the outcome of a partition.
-
-        Args:
-            index: Its place in the shard.
-            row: Its ledger row.
-            output: The rows that its function returned.
-        """
+        """Add the outcome of a partition."""
         if output is not None:
             self._outputs[output.schema].append((len(self._rows), output))
             self._output_bytes += output.nbytes

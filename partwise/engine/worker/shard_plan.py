@@ -31,13 +31,9 @@ def plan_shard(
 ) -> ShardPlan:
     """Compare a shard with what is committed of it.
 
-    Args:
-        ids: The partition_ids to work on.
-        fingerprints: What each is computed from now: its rows, its params, its trained model.
-        current: Ledger rows that this generation has committed.
-        earlier: Ledger rows of those earlier generations that may be kept from: their function and
-            seed are those of today.
-        files: The files of the run that are on the store.
+    `fingerprints` are of what each is computed from now: rows, params, trained model. `earlier` are
+    rows of generations that may be kept from: their function and seed are those of today. `files`
+    are those of the run that are on the store.
     """
     committed: Counter[str] = Counter()
     settled: set[str] = set()

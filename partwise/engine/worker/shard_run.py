@@ -78,15 +78,7 @@ def run_on(
 
 
 class ShardRun:
-    """One execution of one shard.
-
-    Args:
-        assignment: The shard.
-        host: Where it runs.
-        directory: A folder for what only this execution needs.
-        is_stopped: Whether the run is being stopped; asked a few times a second.
-        gpus: Those of its partitions, where the options say how many a partition has.
-    """
+    """One execution of one shard."""
 
     def __init__(
         self,
@@ -355,11 +347,7 @@ class ShardRun:
 def combine(rows: str, codes: str | None, params: str | None, model: str | None) -> str:
     """Return the fingerprint of a partition: of its rows, its params and its trained model.
 
-    Args:
-        rows: Of its values.
-        codes: Of the categories that stand for some of them; None: no column has any.
-        params: Of its params.
-        model: Of its trained model.
+    `codes` is of the categories that stand for some of them; None: no column has any.
     """
     if codes is not None:
         rows = f"{rows}:{codes}"

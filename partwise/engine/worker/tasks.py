@@ -72,11 +72,7 @@ def run_shard(assignment: ShardAssignment) -> ShardReceipt:
 
 @contextmanager
 def held_slot(execution: Execution) -> Iterator[tuple[str, ...]]:
-    """Hold a slot of this machine for a partition, and give its GPUs.
-
-    Raises:
-        InputError: The machine joined the cluster later, and has too little for any partition.
-    """
+    """Hold a slot of this machine for a partition, and give its GPUs."""
     if not execution.limits.slots:
         yield ()
         return
@@ -109,12 +105,7 @@ def request_stop(token: str) -> None:
 
 
 def end_execution(token: str, dask_worker: Worker) -> None:
-    """Forget an execution on this worker: its children, its files, its stop.
-
-    Args:
-        token: The execution's.
-        dask_worker: Given by Dask, by this name.
-    """
+    """Forget an execution on this worker: its children, its files, its stop."""
     close_idle_children(work_file(token))
     shutil.rmtree(execution_folder(DaskHost(dask_worker), token), ignore_errors=True)
     _stopped.discard(token)
