@@ -94,8 +94,7 @@ def stop(pids: Iterable[int]) -> None:
 def end_all(find: Callable[[], Iterable[int]]) -> None:
     """End processes until none is found that can be ended; those that clear up, last.
 
-    Args:
-        find: Returns those that still run. It is asked again, as they may start others meanwhile.
+    `find` is asked again, as they may start others meanwhile.
     """
     deadline = time.monotonic() + CLEARING_S
     while found := set(find()):
@@ -109,11 +108,7 @@ def end_all(find: Callable[[], Iterable[int]]) -> None:
 
 
 def end_children(spared: frozenset[int] = frozenset()) -> None:
-    """End all processes below this one, and ask how they ended, so that nothing is left of them.
-
-    Args:
-        spared: Children that stay.
-    """
+    """End all processes below this one, and ask how they ended, so that nothing is left of them."""
 
     def find() -> list[int]:
         with contextlib.suppress(ChildProcessError):

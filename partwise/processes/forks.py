@@ -17,11 +17,7 @@ from partwise.processes.starting import end_with_parent
 
 
 def refuse_threads() -> None:
-    """Refuse to fork a process that has started threads.
-
-    Raises:
-        FunctionError: It has, with their names.
-    """
+    """Refuse to fork a process that has started threads."""
     started = [repr(t.name) for t in threading.enumerate() if t is not threading.main_thread()]
     if started:
         raise FunctionError(
@@ -33,11 +29,7 @@ def refuse_threads() -> None:
 
 
 class ForkServer:
-    """This process, ready to fork; made when all is loaded.
-
-    Raises:
-        FunctionError: A thread was started.
-    """
+    """This process, ready to fork; made when all is loaded."""
 
     def __init__(self) -> None:
         refuse_threads()
@@ -66,8 +58,7 @@ class ForkServer:
 def end_like(status: int) -> None:
     """End this process as another one has ended: who waits for this one learns of that.
 
-    Args:
-        status: From `waitpid`.
+    `status` is from `waitpid`.
     """
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)

@@ -45,13 +45,6 @@ def main(module: str, settings: Mapping[str, Any], pid_fd: int, parent_pid: int)
     """Start a child, wait for its end, or for SIGTERM, and then end all that is below.
 
     This process ends as the child has, so that the worker learns of it.
-
-    Args:
-        module: Its `main` is called with the settings: what the child does.
-        settings: Of the child, among them `directory`, its own, and `token`, which is in the names
-            of its files in shared memory.
-        pid_fd: Where the child leaves its number.
-        parent_pid: The process that this one was forked from. When it ends, all ends.
     """
     become_child(parent_pid, signal.SIGTERM)
     adopt_orphans()

@@ -21,9 +21,8 @@ _KIB = 1024
 class FamilyMemory:
     """Measures the memory of processes against a limit.
 
-    Args:
-        scratch: The worker's folder. Where that is in memory itself, files that are mapped from it
-            are not the partition's.
+    `scratch` is the worker's folder. Where that is in memory itself, files that are mapped from it
+    are not the partition's.
     """
 
     def __init__(self, scratch: str) -> None:
@@ -35,9 +34,8 @@ class FamilyMemory:
     def measure(self, pids: Iterable[int], limit: int) -> int:
         """Return bytes that processes have; what they share counts once.
 
-        Args:
-            pids: The processes; those that have ended meanwhile have none.
-            limit: Above it the figure is exact; below, it may be up to what they share too low.
+        Above `limit` the figure is exact; below, it may be up to what they share too low. Processes
+        that have ended meanwhile have none.
         """
         family = list(pids)
         own = shared = largest = 0

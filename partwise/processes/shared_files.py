@@ -33,9 +33,7 @@ _LISTENER = "/listener-12345678"
 def own_folder_of(directory: str, token: str) -> str:
     """Return the folder that multiprocessing has in a child, in the place of one in /tmp.
 
-    Args:
-        directory: The child's; beside it, as sockets in it may not have a longer path.
-        token: The child's.
+    It stands beside the child's `directory`, as sockets in it may not have a longer path.
     """
     beside = f"{directory}.mp"
     if len(beside + _LISTENER) <= LONGEST_ADDRESS:
@@ -47,11 +45,8 @@ def name_own_files(token: str, folder: str) -> None:
     """Have multiprocessing, in this process, give its files names by which they are found.
 
     Semaphores have them in the processes that multiprocessing starts as well, and so has its
-    folder; shared memory has them here and in forks.
-
-    Args:
-        token: Of this child and no other.
-        folder: Of `own_folder_of`; somebody else removes it.
+    folder; shared memory has them here and in forks. The token is of this child and no other;
+    somebody else removes the folder.
     """
     # What this needs of Python is not in its public interface; a test looks at it.
     config: dict[str, Any] = process.current_process()._config  # type: ignore[attr-defined]
@@ -100,9 +95,7 @@ def _held_by(pid: int, device: int) -> set[int]:
 def remove_files(held: frozenset[int], pids: set[int]) -> None:
     """Remove files that ended processes have left, where no other process holds them.
 
-    Args:
-        held: Those that they held when they were killed, by inode.
-        pids: Those processes.
+    `held` are those that `pids`, when they were killed, held, by inode.
     """
 
     def is_theirs(entry: os.DirEntry[str]) -> bool:
@@ -113,12 +106,7 @@ def remove_files(held: frozenset[int], pids: set[int]) -> None:
 
 
 def remove_own_files(token: str, folder: str) -> None:
-    """Remove what multiprocessing has made in a child that has ended, and for it.
-
-    Args:
-        token: As `name_own_files` was given it.
-        folder: Likewise.
-    """
+    """Remove what multiprocessing has made in a child that has ended, and for it."""
     names = (f"sem.mp-{token}-", f"psm_{token}_")
     _remove(lambda entry: entry.name.startswith(names))
     shutil.rmtree(folder, ignore_errors=True)

@@ -35,10 +35,7 @@ _CALL = "from importlib import import_module; import_module(sys.argv[2]).main(sy
 def python_words(module: str, argument: str, site_packages: str = "") -> list[str]:
     """Return the command that calls `main(argument)` of a module with this process's import path.
 
-    Args:
-        module: Its full name.
-        argument: What its `main` is called with.
-        site_packages: A folder of packages that come before all others; empty: none.
+    `site_packages` is a folder of packages that come before all others; empty: none.
     """
     # -P: a file in the working directory must not take the place of a library.
     words = [sys.executable, "-P", "-c", _PATH + _CALL, json.dumps(sys.path), module, argument]
@@ -73,11 +70,7 @@ class Starter:
     ) -> subprocess.Popen[bytes]:
         """Start Python on `main(argument)` of a module, with the import path of this process.
 
-        Args:
-            module: Its full name.
-            argument: What its `main` is called with.
-            site_packages: A folder of packages that come before all others; empty: none.
-            options: Those of `subprocess.Popen`.
+        `options` are those of `subprocess.Popen`.
         """
         command = python_words(module, argument, site_packages)
         popen: Any = subprocess.Popen
