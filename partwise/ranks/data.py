@@ -17,11 +17,6 @@ def rank_data(exchange: Exchange, files: dict[str, bytes], share: Share) -> Data
 
     Categories of what was read first come first; those that only a later source has, such as rows
     to evaluate on, stand behind them. The run keeps them all, for rows that its model meets later.
-
-    Args:
-        exchange: Between the ranks.
-        files: The artifacts of this rank by name; the categories are kept among them.
-        share: Its rows, which lie in a file that is mapped into memory.
     """
     table = with_categories_once(pa.Table.from_batches(share.batches(), share.schema))
     coded = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]

@@ -40,10 +40,8 @@ class RankRows(Protocol):
     def share(self, *, equal: bool = False, group: str = "", whole: bool = False) -> Share:
         """Divide the rows, and return this rank's; every rank has to call it alike.
 
-        Args:
-            equal: Whether all ranks get the same number of rows; what is left over is left out.
-            group: A column whose equal neighbours stay on one rank, such as the query of a ranking.
-            whole: Whether every rank gets all rows, such as those that a model is measured on.
+        `equal`: all get the same number of rows, and what is left over is left out. `group`: a
+        column whose equal neighbours stay on one rank. `whole`: every rank gets all rows.
         """
 
 

@@ -75,11 +75,7 @@ class SourceFragments:
     def open(self, rank: int, world_size: int, exchange: Exchange, directory: str) -> "DividedRows":
         """Return the rows as a rank reads them.
 
-        Args:
-            rank: Of the one who asks.
-            world_size: How many ranks divide the rows.
-            exchange: Between these.
-            directory: On this machine's disk, for the rows of this rank.
+        `directory` is on this machine's disk, for the rows of this rank.
         """
         return DividedRows(self, rank, world_size, exchange, directory)
 
@@ -106,11 +102,7 @@ class SpooledShare:
         self._path = ""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Read the rows, from the first one again at each call.
-
-        Raises:
-            SourceError: They cannot be read, or spooled.
-        """
+        """Read the rows, from the first one again at each call."""
         if self._mapped is None:
             self._mapped = self._spooled()
         return iter(self._mapped.to_batches())
@@ -160,14 +152,8 @@ class DividedRows:
     def share(self, *, equal: bool = False, group: str = "", whole: bool = False) -> SpooledShare:
         """Divide the rows, and return this rank's; every rank has to call it alike.
 
-        Args:
-            equal: Whether all ranks get the same number of rows; what is left over is left out.
-            group: A column whose equal neighbours stay on one rank.
-            whole: Whether every rank gets all rows.
-
-        Raises:
-            SourceError: There are no rows, or fewer than ranks where the shares are to be equal.
-            ColumnError: The column `group` is missing, or its values do not ascend.
+        The arguments are those of `RankRows.share`. ColumnError where the values of `group` do not
+        ascend.
         """
         asked = (equal, group, whole)
         if asked not in self._shares:
@@ -265,10 +251,6 @@ class DividedRows:
 def share_borders(counts: Sequence[int], world_size: int) -> list[int]:
     """Return the rows between which ranks divide: the first row of each, and the row after all.
 
-    Args:
-        counts: The rows of each part.
-        world_size: How many ranks there are.
-
     Returns:
         Ascending, of length world_size + 1.
 
@@ -301,9 +283,6 @@ def _group_ends(share: SpooledShare, group: str, name: str) -> pa.Table:
 
     Returns:
         One row with the columns start, stop, head, first and last; none for a share without rows.
-
-    Raises:
-        ColumnError: A value is null, or less than the one before it.
     """
     kind = plain_storage(share.schema.field(group).type)
     first: pa.Scalar | None = None
@@ -337,11 +316,6 @@ def _group_ends(share: SpooledShare, group: str, name: str) -> pa.Table:
 
 def whole_groups(ends: Sequence[pa.Table], group: str, name: str) -> dict[int, tuple[int, int]]:
     """Move the borders of shares so that each group is whole, with the rank of its first row.
-
-    Args:
-        ends: What `_group_ends` found for each share that has rows, in the order of these.
-        group: The column, for messages.
-        name: The rows, for messages.
 
     Returns:
         The first row and the one after the last of each share, by its first row before.

@@ -46,11 +46,7 @@ class StagedPart:
     """
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Read its rows.
-
-        Raises:
-            IntegrityError: They are not what was written to the store.
-        """
+        """Read its rows."""
         if self.where == "disk":
             return iter(map_spooled(self.path).to_batches())
         content = self.store.read(self.path)
@@ -125,13 +121,9 @@ def rank_source(
 ) -> SourceFragments:
     """Describe a source to the ranks of a gang; called by the driver.
 
-    Args:
-        source: The rows, narrowed to the columns that are looked at.
-        shared_folder: Where rows are written that ranks cannot read where they are; it has to stay
-            until the gang has ended.
-        client: Of the cluster, which computes the partitions of a Dask DataFrame.
-        name: The gang's name for the rows.
-        check: Raises where the cluster is gone; called every now and then.
+    The source is narrowed to the columns that are looked at. `shared_folder`, for rows that ranks
+    cannot read where they are, has to stay until the gang has ended. `check` is called now and
+    then, and raises where the cluster is gone.
 
     Returns:
         A value that pickles.
