@@ -72,16 +72,7 @@ class AttemptEnd:
 
 
 class Attempt:
-    """One attempt at running the ranks of a gang.
-
-    Args:
-        client: Connected to the cluster.
-        watch: Looks at it.
-        spec: What the gang is asked to do.
-        number: 1 at first.
-        stopped: Returns why the gang is to be stopped; None: it is not.
-        listen: Hears of events.
-    """
+    """One attempt at running the ranks of a gang."""
 
     def __init__(
         self,

@@ -37,16 +37,9 @@ _logger = logging.getLogger(__name__)
 class StoreCheckpoints:
     """Checkpoints of one attempt of a gang; see `partwise.ranks.context.Checkpoints`.
 
-    Args:
-        store: Where the run is.
-        root: The folder of the run's checkpoints, relative to the store.
-        run_id: The run.
-        generation: That of the execution.
-        attempt: The gang's, from 1.
-        directory: A folder of this rank on this machine, for what is read.
-        resume_from: What `partwise.gangs.resume_point.resume_point` returned.
-        resume_sha256: Of the checkpoint's document, likewise; "": any counts.
-        key: Signs what is kept; None: nobody does.
+    `directory` is a folder of this rank on this machine, for what is read. `resume_from` and
+    `resume_sha256` are what `resume_point` returned; "": any document counts. `key` None: nobody
+    signs what is kept.
     """
 
     def __init__(
@@ -201,12 +194,8 @@ def upload_files(
 ) -> tuple[CheckpointFile, ...]:
     """Write files to the store, in parts.
 
-    Args:
-        store: Where to.
-        target: Folder of the parts, relative to the store.
-        folder: What the names of files are relative to.
-        paths: The files.
-        prefix: What names of parts begin with, before a number.
+    `target` is the folder of the parts, relative to the store; names of files are relative to
+    `folder`, and names of parts begin with `prefix`.
 
     Raises:
         InputError: A file cannot have its name everywhere.

@@ -30,14 +30,7 @@ def run_gang(client: Client, spec: GangSpec, listener: GangListener | None = Non
 
 
 class GangDriver:
-    """Runs one gang on a cluster.
-
-    Args:
-        client: Connected to the cluster.
-        spec: What the gang is asked to do.
-        watch: Looks at the cluster. Which workers are lost, the gang decides by itself.
-        listener: Hears of what happens.
-    """
+    """Runs one gang on a cluster."""
 
     def __init__(
         self,
@@ -55,11 +48,7 @@ class GangDriver:
         self._news = threading.Event()
 
     def stop(self, stop: Stop) -> None:
-        """End the gang, from another thread than that of `run`. The first stop counts.
-
-        Args:
-            stop: Why, and how the run ends.
-        """
+        """End the gang, from another thread than that of `run`. The first stop counts."""
         self.stopped = self.stopped or stop
         self._news.set()
         if self._attempt is not None:
@@ -134,11 +123,7 @@ class GangDriver:
                 self._spec.store.delete(run_path(self._spec.run_id, bundle))
 
     def _with_workers(self, spec: GangSpec, ended: AttemptEnd) -> GangSpec:
-        """Return the gang with other workers in the place of lost ones, once there are some.
-
-        Raises:
-            ClusterError: None came in time.
-        """
+        """Return the gang with other workers in the place of lost ones, once there are some."""
         if not ended.lost:
             return spec
         deadline = time.monotonic() + spec.join_timeout_s

@@ -42,11 +42,7 @@ def rank_environment(
 ) -> dict[str, str]:
     """Return the variables of a rank alone, which come before those of its gang.
 
-    Args:
-        spec: What the gang is asked to do.
-        place: The rank's.
-        master: Host and port of rank 0.
-        attempt: 1 at first.
+    `master` is host and port of rank 0.
     """
     world_size = spec.world_size
     variables = {

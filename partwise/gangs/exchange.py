@@ -13,12 +13,8 @@ class RankExchange:
     Rank 0 holds a connection to each other rank, on which both have shown that they know the key.
     The socket was bound and listens before any rank starts, so nobody can come too early.
 
-    Args:
-        rank: This rank.
-        world_size: How many there are.
-        listener: Of rank 0: the socket that listens; of the others None.
-        address: Where rank 0 listens.
-        key: A secret of this attempt of the gang.
+    `listener` is the socket of rank 0 that listens; of the others None. `address` is where rank 0
+    listens, and `key` a secret of this attempt of the gang.
 
     Raises:
         PeerLostError: Another rank did not come, or rank 0 is not there.

@@ -35,13 +35,8 @@ def commit_ranks(
     Only the driver does so, when all ranks have ended: what ranks have uploaded counts for nothing
     until then, so a model is there only where the whole gang came to its end.
 
-    Args:
-        claim: That of the run, whose generation has begun.
-        ends: How ranks ended; those that never ran may be missing.
-        world_size: How many ranks there were to be.
-        stopped: Why the gang did not do its work; None: it did.
-        started_at: When the execution began.
-        stages: Seconds of each stage.
+    `ends` need not have those that never ran. `stopped` is why the gang did not do its work; None:
+    it did.
 
     Raises:
         RunBusyError: Another process took the run over meanwhile.

@@ -12,11 +12,7 @@ READ_BYTES = 64 << 10
 
 
 class RankLog:
-    """A file to which a rank's output goes.
-
-    Args:
-        path: Where it is made.
-    """
+    """A file to which a rank's output goes."""
 
     def __init__(self, path: str) -> None:
         self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -28,8 +24,7 @@ class RankLog:
     def new_lines(self, *, ended: bool = False) -> list[str]:
         """Return the lines that came since the last call: the last ones, where there are many.
 
-        Args:
-            ended: Whether nothing more will come, so that an unfinished line counts as well.
+        `ended`: nothing more will come, so that an unfinished line counts as well.
         """
         size = os.fstat(self.descriptor).st_size
         start = max(self._seen, size - READ_BYTES)

@@ -157,13 +157,7 @@ def tell_nodes(token: str, attempt: int, told: Start | NodeStop) -> None:
 
 
 def sweep_gang(token: str, attempt: int, folders: list[str]) -> None:
-    """End what is left on this machine of nodes whose workers were lost.
-
-    Args:
-        token: The gang's.
-        attempt: Which one.
-        folders: Those of the lost nodes.
-    """
+    """End what is left on this machine of nodes whose workers were lost."""
     end_marked(f"{gang_mark(token)}{attempt}:")
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
@@ -172,14 +166,7 @@ def sweep_gang(token: str, attempt: int, folders: list[str]) -> None:
 def run_node_on(
     host: Host, address: str, assignment: NodeAssignment, is_abandoned: Callable[[], bool]
 ) -> NodeEnd | None:
-    """Run a node on a host.
-
-    Args:
-        host: Where it runs.
-        address: By which other machines reach it.
-        assignment: The node.
-        is_abandoned: Whether nobody waits for it any more; asked a few times a second.
-    """
+    """Run a node on a host."""
     control = _controls[assignment.mark] = _Control()
     with contextlib.ExitStack() as stack:
         stack.callback(_controls.pop, assignment.mark, None)

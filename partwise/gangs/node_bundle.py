@@ -23,13 +23,6 @@ def upload_node(
 
     No ledger refers to it until the driver has written one: that is the commit.
 
-    Args:
-        spec: The gang.
-        node: The node's number.
-        attempt: Of the gang; each has bundles of its own.
-        ranks: Those of the node, ended.
-        outcomes: What they told.
-
     Raises:
         StoreError: The store refused to take it.
     """

@@ -33,16 +33,8 @@ def place_ranks(
 ) -> Placement:
     """Place ranks on workers, in their order.
 
-    Args:
-        workers: Those of the cluster.
-        ranks: How many; -1: one on each worker where neither threads nor GPUs are given, else as
-            many as there is room for.
-        threads: Of each rank; -1: as many as so many ranks can have.
-        gpus: Of each rank; -1: as many as so many ranks can have.
-
-    Raises:
-        ClusterError: The cluster has no worker.
-        InputError: It does not have room for so many.
+    `ranks` -1: one on each worker where neither threads nor GPUs are given, else as many as there
+    is room for. `threads` and `gpus` -1: as many as so many ranks can have.
     """
     config = ScalingConfig(ranks=ranks, cpus=threads, gpus=None if gpus == ALL else gpus)
     return _placement(rank_slots(workers, config))
@@ -53,15 +45,8 @@ def place_gangs(
 ) -> list[Placement]:
     """Place as many equal gangs beside each other as there is room for.
 
-    Args:
-        workers: Those of the cluster.
-        config: Of each gang. Where it says neither, the CPUs are divided among the ranks of all
-            gangs; where it does not say how many ranks, one gang has the whole cluster.
-        at_most: Gangs; None: no limit.
-
-    Raises:
-        ClusterError: The cluster has no worker.
-        InputError: It does not have room for one.
+    Where `config` says neither, the CPUs are divided among the ranks of all gangs; where it does
+    not say how many ranks, one gang has the whole cluster. `at_most` None: no limit.
     """
     if config.ranks == ALL:
         return [_placement(rank_slots(workers, config))]
@@ -114,16 +99,7 @@ def place_nodes(
 ) -> Placement:
     """Place nodes with equally many ranks on workers, one node on each.
 
-    Args:
-        workers: Those of the cluster.
-        nodes: How many nodes.
-        process_count: Ranks of each node.
-        threads: Of each rank; ALL: as many as so many ranks can have.
-        gpus: Of each rank; ALL: as many as so many ranks can have, also none.
-
-    Raises:
-        ClusterError: The cluster has no worker.
-        InputError: It does not have room for so many.
+    `threads` and `gpus` ALL: as many as so many ranks can have, also no GPUs.
     """
     if not workers:
         raise ClusterError("The Dask cluster has no worker; start some, or wait until they come.")
@@ -174,13 +150,7 @@ def _lent(slots: Sequence[Slot], first_rank: int) -> list[Node]:
 def replace_lost(
     nodes: Sequence[Node], lost: Collection[str], workers: Sequence[ClusterWorker]
 ) -> tuple[Node, ...] | None:
-    """Return the nodes with other workers in the place of lost ones; None: there are too few.
-
-    Args:
-        nodes: Those of the gang.
-        lost: Addresses of workers that are not to be used.
-        workers: Those that are there.
-    """
+    """Return the nodes with other workers in the place of lost ones; None: there are too few."""
     used = {node.worker for node in nodes}
     spare = [worker for worker in workers if worker.address not in used | set(lost)]
     replaced = []

@@ -34,15 +34,8 @@ TAIL_BYTES = 1_500
 class RankProcess:
     """A running rank and all that it started.
 
-    Args:
-        settings: How it starts.
-        descriptors: Those of the settings, by their names there.
-        mark: What it and all that it starts have in their environment.
-        variables: All others that the ranks of a gang have.
-        own_variables: Those that this rank alone has.
-        log: Where its output goes.
-        reserved: Holds its port until it has started; then the rank alone does.
-        packages: Come before those of this process; None: there are none.
+    The log, the port and the listener of `settings` are inherited by number. `reserved` holds its
+    port until it has started; then the rank alone does.
     """
 
     def __init__(

@@ -54,10 +54,7 @@ def begin_attempt(spec: GangSpec, number: int) -> GangSpec:
 def newest_checkpoint(store: Store, run_id: str, generations: Collection[int]) -> ResumePoint:
     """Return the newest complete checkpoint that is signed, or needs no signature.
 
-    Args:
-        store: Where the run is.
-        run_id: The run.
-        generations: Those that may have left it; an empty collection: any.
+    `generations` may have left it; an empty collection: any.
     """
     root = run_path(run_id, CHECKPOINTS)
     refused: list[str] = []
@@ -81,14 +78,9 @@ def resume_point(
     """Return what an attempt goes on from, for `StoreCheckpoints`.
 
     The driver asks once for each attempt: ranks that looked for themselves might find two.
-
-    Args:
-        store: Where the run is.
-        run_id: The run.
-        generations: Its own, and earlier ones of the same function and rows.
-        resume_from: What the caller named, for an attempt that finds no checkpoint: another run of
-            this store, of which the newest checkpoint is taken; a folder that all workers see; or
-            the URL of a folder of files.
+    `generations` are its own, and earlier ones of the same function and rows. `resume_from` counts
+    for an attempt that finds no checkpoint: another run of this store, of which the newest
+    checkpoint is taken; a folder that all workers see; or the URL of a folder of files.
 
     Raises:
         InputError: The run that the caller named has no checkpoint.

@@ -33,8 +33,7 @@ _CONSEQUENCES = re.compile(
 def is_consequence(error: str) -> bool:
     """Whether a rank failed as ranks do when another one has ended.
 
-    Args:
-        error: Type and message of its failure, as `summarize` gives them.
+    `error` is type and message, as `summarize` gives them.
     """
     if error.startswith(_PEER_LOST):
         return True
@@ -51,9 +50,7 @@ def summarize(failure: Failure) -> str:
 def choose_guilty(ends: Sequence[RankEnd], order: Sequence[int] = ()) -> RankEnd | None:
     """Return the rank whose failure is the reason that the gang failed; None: none failed.
 
-    Args:
-        ends: How the ranks ended.
-        order: Ranks in the order in which their ends became known.
+    `order` has the ranks in the order in which their ends became known.
     """
     failed = [end for end in ends if end.failure is not None]
     places = {rank: place for place, rank in reversed(list(enumerate(order)))}

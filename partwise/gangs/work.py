@@ -38,11 +38,7 @@ class StagedWork(Protocol):
     """A work of which something has to lie where the ranks see it."""
 
     def staged(self, folder: SharedFolder) -> RankWork:
-        """Return the work as it is sent to the ranks; called by the driver.
-
-        Args:
-            folder: For what ranks are to see; it stays until the gang has ended.
-        """
+        """Return the work as it is sent to the ranks; called by the driver."""
 
 
 class RankSource(Protocol):
