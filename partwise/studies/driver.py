@@ -83,15 +83,7 @@ class _Ended:
 
 
 class StudyDriver:
-    """Runs one study on a cluster.
-
-    Args:
-        client: Connected to the cluster.
-        spec: What the study is asked to do.
-        trials: Runs them.
-        watch: Looks at the cluster.
-        log: Hears of each trial that came to its end.
-    """
+    """Runs one study on a cluster."""
 
     def __init__(
         self, client: Client, spec: StudySpec, trials: Trials, watch: ClusterWatch, log: Logger
@@ -171,9 +163,7 @@ class StudyDriver:
     def stop(self, stop: Stop, within_s: float = float("inf")) -> None:
         """End the study, from any thread; the first stop counts.
 
-        Args:
-            stop: Why, and how the run ends.
-            within_s: Trials that have not come to their end by then are given up.
+        Trials that have not come to their end `within_s` seconds are given up.
         """
         with self._lock:
             self._over_at = min(self._over_at, time.monotonic() + within_s)

@@ -63,11 +63,7 @@ class GangPlan:
 
 
 def with_settings(function: Callable[..., Any], settings: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return a trainer with the settings of a trial; a function finds them in its context.
-
-    Raises:
-        InputError: The trainer knows no such setting.
-    """
+    """Return a trainer with the settings of a trial; a function finds them in its context."""
     if not isinstance(function, DistributedBoosting):
         return function
     params = {name: value for name, value in settings.items() if name != "rounds"}
@@ -94,18 +90,7 @@ class _Gang:
 
 
 class GangTrials:
-    """Runs each trial as a gang.
-
-    Args:
-        client: Connected to the cluster.
-        watch: Looks at it.
-        plan: How trials are trained.
-        placements: Where gangs work side by side.
-        sources: The rows, as ranks read them.
-        folder: For what ranks are to see.
-        execution: That of the study.
-        log: Hears of restarts.
-    """
+    """Runs each trial as a gang."""
 
     def __init__(
         self,
@@ -176,11 +161,7 @@ class GangTrials:
             self._places.put(placement)
 
     def _mended(self, placement: Placement) -> Placement:
-        """Return where a gang works, with other workers in the place of those that are gone.
-
-        Raises:
-            ClusterError: There are none.
-        """
+        """Return where a gang works, with other workers in the place of those that are gone."""
         deadline = time.monotonic() + WAIT_S
         while True:
             with self._lock:

@@ -22,15 +22,7 @@ _in_use: dict[str, int] = {}
 def map_rows(rows: SourceFragments, token: str) -> tuple[str, int]:
     """Write the rows to this machine's disk, unless that has been done.
 
-    Args:
-        rows: Of the study.
-        token: The execution's.
-
-    Returns:
-        The path of the file, for `SpooledReader`, and how many rows there are.
-
-    Raises:
-        SourceError: They cannot be read or written, or there are none.
+    Returned are the path of the file, for `SpooledReader`, and how many rows there are.
     """
     entry = own_folder("studies") / token
     if token not in _in_use:

@@ -84,13 +84,6 @@ def complete_study(
 ) -> Run:
     """Write the ledger of a study and its summary, and return the run.
 
-    Args:
-        claim: That of the run, whose generation has begun.
-        end: How the study ended.
-        stopped: Why it was stopped; None: it was not.
-        started_at: When the execution began.
-        stages: Seconds of each stage.
-
     Raises:
         RunBusyError: Another process took the run over meanwhile.
         IntegrityError: A segment of the ledger is damaged.

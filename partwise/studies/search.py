@@ -55,12 +55,7 @@ class SearchSpec:
 
 
 class Search:
-    """The sampler of a study, and all that it was told.
-
-    Args:
-        spec: What is searched.
-        known: Trials of earlier generations, which the sampler is told first.
-    """
+    """The sampler of a study, and all that it was told."""
 
     def __init__(self, spec: SearchSpec, known: Sequence[Trial] = ()) -> None:
         import optuna
@@ -88,9 +83,6 @@ class Search:
 
     def ask(self, number: int) -> TrialRecord:
         """Return what a trial is to try.
-
-        Args:
-            number: The trial's.
 
         Raises:
             InputError: The space cannot be searched, or JSON cannot hold what it gave.
@@ -128,13 +120,7 @@ class Search:
         return record
 
     def is_hopeless(self, number: int, step: int, value: float) -> bool:
-        """Take note of what a trial reports, and return whether the pruner gives it up.
-
-        Args:
-            number: The trial's.
-            step: Of its training.
-            value: The metric at this step.
-        """
+        """Take note of what a trial reports, and return whether the pruner gives it up."""
         live = self._live.get(number)
         # Of another attempt, and of a trial that is run again, the pruner knows all it will.
         if live is None:
@@ -145,13 +131,7 @@ class Search:
         return bool(live.should_prune())
 
     def tell(self, number: int, record: TrialRecord, status: PartitionStatus) -> None:
-        """Tell the sampler what became of a trial.
-
-        Args:
-            number: The trial's.
-            record: With its value, if it has one.
-            status: Of its row.
-        """
+        """Tell the sampler what became of a trial."""
         live = self._live.pop(number, None)
         if live is None:
             self._add(record, status)

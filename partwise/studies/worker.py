@@ -35,11 +35,7 @@ _asked: dict[tuple[str, int, int], _Asked] = {}
 
 
 def load_rows(rows: StagedFile, store: Store, token: str) -> int:
-    """Have the rows of a study on this machine, and return how many there are.
-
-    Raises:
-        SourceError: They cannot be read or written, or there are none.
-    """
+    """Have the rows of a study on this machine, and return how many there are."""
     return map_rows(_read_fragments(rows, store, token), token)[1]
 
 
@@ -104,11 +100,6 @@ def answer(token: str, number: int, step: int, *, gives_up: bool) -> None:
 
 
 def end_study(token: str, dask_worker: Worker) -> None:
-    """Forget a study on this worker: its children, its files, its rows.
-
-    Args:
-        token: The execution's.
-        dask_worker: Given by Dask, by this name.
-    """
+    """Forget a study on this worker: its children, its files, its rows."""
     end_execution(token, dask_worker)
     forget_rows(token)

@@ -19,12 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerTrials:
-    """Runs trials on the workers of a cluster.
-
-    Args:
-        client: Connected to the cluster.
-        token: The execution's.
-    """
+    """Runs trials on the workers of a cluster."""
 
     def __init__(self, client: Client, token: str) -> None:
         self._client = client
