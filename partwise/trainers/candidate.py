@@ -131,21 +131,9 @@ def score(
 ) -> Score | Skip:
     """Score a candidate on each split, with a model of its own for each.
 
-    Args:
-        rows: The candidate's.
-        splits: Rows to train on and to score on.
-        metric: The number that is compared; None: nothing is.
-        settings: Parameters of the candidate, over its own.
-        season: Rows after which a season repeats.
-        on_window: Called after each split but the last, with the place of the split and the mean so
-            far; raises to give up.
-        watch: Looks on while the model of the first split is fitted.
-
-    Returns:
-        The score; the Skip of a split that has too few rows.
-
-    Raises:
-        InputError: A split does not have one prediction for each row, or the metric does not fit.
+    `metric` None: nothing is compared. `season`: rows after which one repeats. `on_window` is
+    called after each split but the last, with its place and the mean so far, and raises to give up.
+    `watch` looks on while the first model is fitted. A Skip comes of a split with too few rows.
     """
     values: list[float] = []
     measured: list[Mapping[str, float]] = []
@@ -201,11 +189,7 @@ def fit_kept(
 
 
 def predicted_of(rows: PreparedRows, split: Split, fit: Fit, season: int = 1) -> Predicted:
-    """Return the predictions of a fit for the rows of its split, with their labels.
-
-    Raises:
-        InputError: There is not one prediction for each row.
-    """
+    """Return the predictions of a fit for the rows of its split, with their labels."""
     labels = rows.labels[split.test]
     return Predicted(
         labels=labels,

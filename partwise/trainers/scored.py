@@ -115,12 +115,7 @@ class LabelSettings(Settings):
         self._check_classes(label, schema.field(label).type)
 
     def _check_classes(self, label: str, kind: pa.DataType) -> None:
-        """Refuse a label that is neither numbers nor one of the classes that are named.
-
-        Raises:
-            ColumnError: Its type does not fit.
-            InputError: The task has no classes, or other ones.
-        """
+        """Refuse a label that is neither numbers nor one of the classes that are named."""
         task: Task | None = getattr(self, "task", None)
         if self.classes and task == "regression":
             raise InputError(

@@ -414,11 +414,7 @@ def _failed(name: str, seconds: float, error: Exception) -> _Answer:
 
 
 def _none_of(answers: list[_Answer]) -> Skip:
-    """Return the Skip of a partition that all candidates skipped.
-
-    Raises:
-        InputError: One failed, or has no score.
-    """
+    """Return the Skip of a partition that all candidates skipped."""
     reasons = "; ".join(f"{each.name}: {each.reason}" for each in answers)
     errors = [each.error for each in answers if each.error is not None]
     if not errors and all(each.choice is None for each in answers):

@@ -25,9 +25,8 @@ class ScoredSettings:
     def __call__(self, data: DataConnector, context: PartitionContext) -> Result | Skip:
         """Score all settings.
 
-        Returns:
-            A row for each: setting, its place; score, null where it has none; seconds; and reason,
-            why it has none.
+        A row for each: setting, its place; score, null where it has none; seconds; and reason, why
+        it has none.
         """
         study = self.tuned.study_of(data, context)
         if isinstance(study, Skip):

@@ -187,11 +187,7 @@ class DistributedBoosting(BoostingSettings):
         return self._labelled(table)
 
     def _labelled(self, table: pa.Table) -> RankTable:
-        """Find the labelled rows of a table, with their labels, weights and groups.
-
-        Raises:
-            InputError: A weight is missing, negative or infinite.
-        """
+        """Find the labelled rows of a table, with their labels, weights and groups."""
         with np.errstate(over="ignore"):  # infinite, and refused as such
             labels = self._labels(table).astype(np.float32, copy=False)
         present = ~np.isnan(labels)
@@ -217,11 +213,7 @@ class DistributedBoosting(BoostingSettings):
         )
 
     def _check_rows(self, context: RankContext, rows: RankTable) -> int:
-        """Return how many labelled rows all ranks have; each has to call it.
-
-        Raises:
-            InputError: A rank has none, for which the libraries would wait for ever.
-        """
+        """Return how many labelled rows all ranks have; each has to call it."""
         counts = row_counts(context, rows)
         if 0 in counts:
             raise InputError(
@@ -231,11 +223,7 @@ class DistributedBoosting(BoostingSettings):
         return sum(counts)
 
     def _earlier(self, context: RankContext) -> bytes:
-        """Return the model to continue from, as rank 0 reads it; empty: none.
-
-        Raises:
-            InputError: It cannot be read.
-        """
+        """Return the model to continue from, as rank 0 reads it; empty: none."""
         content = b""
         if self.continue_from and context.rank == 0:
             try:

@@ -165,14 +165,6 @@ def exact_gradients(
     can be added up without rounding. Of 6M rows that leaves 30 bits, and single numbers have 24:
     only what is less than a 64th of the largest one loses anything.
 
-    Args:
-        gradients: Unweighted, or a user's own.
-        raw: Shape (n,) or (n, classes).
-        labels: Shape (n,).
-        weights: Shape (n,).
-        rows: Of all ranks.
-        largest_of_all: The largest values of all ranks, each place by itself.
-
     Returns:
         Single, shaped as `raw`, in column order.
     """

@@ -144,11 +144,7 @@ def train_rank(training: RankTraining, network: LightGBMNetwork | None) -> Train
 
 
 def _halves(training: RankTraining) -> list[RankTraining]:
-    """Divide a rank's rows in two, at the end of a group where there are some.
-
-    Raises:
-        InputError: There is only one row, or only one group.
-    """
+    """Divide a rank's rows in two, at the end of a group where there are some."""
     rows = training.rows
     middle = rows.rows // 2
     groups = rows.group_sizes

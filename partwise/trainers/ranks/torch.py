@@ -113,11 +113,7 @@ class TorchDistributor:
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:
-    """Whether a function wants the context; one with a default does where it is named so.
-
-    Raises:
-        FunctionError: It needs more than that.
-    """
+    """Whether a function wants the context; one with a default does where it is named so."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except ValueError:  # of some built-in functions nothing is known
@@ -143,8 +139,7 @@ def _process_group(
 ) -> Iterator[RankContext]:
     """Open torch's default process group and close it again, however the block ends.
 
-    Yields:
-        The context with the store of the group as the address of rank 0.
+    The context comes with the store of the group as the address of rank 0.
     """
     try:
         import torch

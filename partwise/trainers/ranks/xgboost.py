@@ -387,8 +387,7 @@ def _first_prediction(
 ) -> dict[str, Any]:
     """Return the parameter base_score, by the labels of all ranks; each has to call it.
 
-    Returns:
-        Empty where XGBoost finds a base score that is the same for any ranks.
+    Empty where XGBoost finds a base score that is the same for any ranks.
     """
     objective = params["objective"]
     if objective not in (*_OF_MEAN, *_OF_SHARES):

@@ -93,10 +93,8 @@ class _Strangers:
 
     XGBoost reads from one connection after the other, each for as long as it takes (3.2,
     src/collective/tracker.cc and comm.cc). Its own ranks have said something before anybody waits
-    for them. When ranks do not find each other in time nobody may come any more.
-
-    Args:
-        before: Ports at which this process listened already, not for XGBoost.
+    for them. When ranks do not find each other in time nobody may come any more. `before` are ports
+    at which this process listened already.
     """
 
     def __init__(self, before: set[int]) -> None:

@@ -117,11 +117,7 @@ class BoostingSettings(FeatureSettings):
             )
 
     def _class_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the number of classes, where they are named and the objective is of several.
-
-        Raises:
-            InputError: The parameters have another.
-        """
+        """Return the number of classes, where they are named and the objective is of several."""
         objective = params.get("objective", self.DEFAULT_OBJECTIVE)
         if not self.classes or self.TASKS.get(str(objective)) != "multiclass":
             return {}
@@ -152,11 +148,7 @@ class BoostingSettings(FeatureSettings):
         return task
 
     def check_settings(self, names: Collection[str]) -> None:
-        """Refuse names that no trial can set.
-
-        Raises:
-            InputError: The library does not know one, a setting stands for it, or two are one.
-        """
+        """Refuse names that no trial can set."""
         given = [name for name in names if name != "rounds"]
         native = self._native_names(dict.fromkeys(given))
         for name in native:
@@ -284,11 +276,7 @@ class PreparedBoosting:
         settings: Mapping[str, Any] | None = None,
         watch: Watch | None = None,
     ) -> Fit | Skip:
-        """Train a model, and predict other rows with it; see `PreparedRows.fit`.
-
-        Raises:
-            InputError: A label is infinite or no class, or a parameter cannot be used.
-        """
+        """Train a model, and predict other rows with it; see `PreparedRows.fit`."""
         trainer, context = self._trainer, self._context
         # A table of params has a null where a partition has none of its own.
         of_call = {name: value for name, value in context.params.items() if value is not None}

@@ -22,13 +22,7 @@ INTERACTION = "interaction_constraints"
 def by_place(params: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Return parameters with the constraints of features as lists of numbers and of places.
 
-    Args:
-        params: By the library's names. Constraints are mappings by name, lists in the order of the
-            features, or such lists as text.
-        names: The features, in the model's order.
-
-    Raises:
-        InputError: A feature is not there, or there are more or fewer than features.
+    Constraints are mappings by name, lists in the order of the features, or such lists as text.
     """
     found = dict(params)
     if found.get(MONOTONE) is not None:

@@ -187,11 +187,7 @@ def _report_to(watch: Watch) -> Callable[[Any], None]:
 
 
 def lightgbm_names(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters by LightGBM's first names for them, not by aliases.
-
-    Raises:
-        InputError: LightGBM does not know one, or does not use it for rows in memory.
-    """
+    """Return parameters by LightGBM's first names for them, not by aliases."""
     names = parameter_names()
     if unknown := [name for name in params if name not in names]:
         hints = "".join(did_you_mean(name, names) for name in unknown[:3])

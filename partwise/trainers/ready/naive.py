@@ -69,11 +69,7 @@ class PlainTrainer(ScoredTrainer):
             self._n_classes()
 
     def _n_classes(self) -> int:
-        """Return how many classes each model of the run predicts.
-
-        Raises:
-            InputError: Nothing says it: a partition has only some of them.
-        """
+        """Return how many classes each model of the run predicts."""
         if self.classes or self.task == "binary":
             return len(self.classes) or 2
         raise InputError(
@@ -217,11 +213,7 @@ class ForecastTrainer(PlainTrainer):
         test: np.ndarray | None,
         season: int | Sequence[int],
     ) -> tuple[StepScale, np.ndarray, np.ndarray] | Skip:
-        """Return steps of time at which rows are, ascending up to 0, and the mean label of each.
-
-        Raises:
-            InputError: Rows to be scored on are not after those trained on.
-        """
+        """Return steps of time at which rows are, ascending up to 0, and the mean label of each."""
         column_name = self._time_column()
         column = rows.table.column(column_name)
         times = times_of(column)

@@ -68,11 +68,7 @@ class _ScikitLearnTrainer(TabularTrainer, PlainTrainer):
         self._class_weight(self.params.get("class_weight"), schema)
 
     def check_settings(self, names: Collection[str]) -> None:
-        """Refuse parameters that the estimator does not have.
-
-        Raises:
-            InputError: With the nearest name.
-        """
+        """Refuse parameters that the estimator does not have."""
         if not names:
             return  # scikit-learn takes a second to import
         estimator = self._estimator()
@@ -109,13 +105,8 @@ class _ScikitLearnTrainer(TabularTrainer, PlainTrainer):
     def _class_weight(self, given: Any, schema: pa.Schema) -> Any:
         """Return weights by the places of classes, as the estimator is trained on them.
 
-        Args:
-            given: Weights by class, as text where they come from JSON; one that is not named
-                weighs 1. Anything else is scikit-learn's own affair.
-            schema: Of the rows.
-
-        Raises:
-            InputError: One is none of the classes.
+        Weights by class are text where they come from JSON; one that is not named weighs 1.
+        Anything else is scikit-learn's own affair.
         """
         if not isinstance(given, dict) or self.predicts == "regression":
             return given

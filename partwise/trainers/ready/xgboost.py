@@ -204,11 +204,7 @@ class XGBoostTrainer(BoostingTrainer):
 
 
 def _check_squares(data: TrainingData) -> None:
-    """Refuse features that XGBoost's linear booster makes NaN of without a word.
-
-    Raises:
-        InputError: The squares of a feature do not add up in single precision.
-    """
+    """Refuse features that XGBoost's linear booster makes NaN of without a word."""
     features = np.abs(within_single(data.train.features).astype(np.float64))
     sums = np.nansum(features**2, axis=0)
     for name, total, column in zip(data.columns.names, sums, features.T, strict=True):
