@@ -20,13 +20,9 @@ class Picked:
 def regrets(losses: np.ndarray) -> np.ndarray:
     """Return how much worse settings are than the best ones of each partition.
 
-    Args:
-        losses: Lower is better; NaN: no score. Shape (partitions, settings).
-
-    Returns:
-        From 0, as good as the best, to 1, as bad as the median of the settings or worse. Clipped,
-        so that no partition on which much goes wrong outweighs others. Shape (partitions of which
-        something can be told, settings).
+    Losses have the shape (partitions, settings), NaN without a score. Regrets are from 0, as good
+    as the best, to 1, as bad as the median of the settings or worse: clipped, so that no partition
+    on which much goes wrong outweighs others. Partitions of which nothing can be said are left out.
     """
     worst = np.where(np.isfinite(losses), losses, np.inf)
     worst = worst[np.isfinite(worst).any(axis=1)]
@@ -44,9 +40,8 @@ def regrets(losses: np.ndarray) -> np.ndarray:
 def pick(losses: np.ndarray, size: int) -> Picked:
     """Pick settings one after another, each the one that lowers the mean regret most.
 
-    Args:
-        losses: As in `regrets`; the first settings are the trainer's own, which are always picked.
-        size: How many at most: fewer, where no other settings bring anything.
+    The first settings are the trainer's own, which are always picked. There are fewer than `size`
+    where no others bring anything.
     """
     matrix = regrets(losses)
     if not len(matrix):

@@ -19,9 +19,6 @@ def make_pruner(name: PrunerName) -> BasePruner:
         name: "none"; "median", which gives up what is worse than the median of the others at the
             same step, and "percentile", than the best quarter; "halving", successive halving, and
             "hyperband", several of these.
-
-    Raises:
-        InputError: There is none of this name.
     """
     from optuna import pruners
 

@@ -18,11 +18,7 @@ _GP_PACKAGES = ("scipy", "torch")
 
 
 def check_sampler(name: str, space: Space | SpaceFunction) -> None:
-    """Refuse a sampler that cannot search a space, before any work.
-
-    Raises:
-        InputError: There is none of this name, the grid has no end, or packages are missing.
-    """
+    """Refuse a sampler that cannot search a space, before any work."""
     if name not in get_args(SamplerName):
         raise InputError(
             f"There is no sampler {name!r}: give one of {', '.join(get_args(SamplerName))}."
@@ -40,13 +36,7 @@ def check_sampler(name: str, space: Space | SpaceFunction) -> None:
 def make_sampler(name: SamplerName, seed: int, space: Space | SpaceFunction) -> BaseSampler:
     """Return a sampler of Optuna.
 
-    Args:
-        name: Tree-structured Parzen estimator, random, all values of a grid, or Gaussian process.
-        seed: Alone decides, with what the trials came to, what is tried.
-        space: What the settings are drawn from.
-
-    Raises:
-        InputError: As `check_sampler`.
+    With what the trials came to, the seed alone decides what is tried.
     """
     check_sampler(name, space)
     from optuna.samplers import GPSampler, GridSampler, RandomSampler, TPESampler

@@ -69,12 +69,7 @@ class Trial:
 class Search:
     """Settings to try: those given first, then all of a grid, or what a sampler chooses.
 
-    Args:
-        given: Settings that are tried first, each once.
-        space: What others are drawn from; empty: there are no others.
-        sampler: Draws them.
-        pruner: Says which trials are given up.
-        seed: All that is random is drawn by it.
+    Those `given` are tried first, each once. An empty `space`: there are no others.
     """
 
     def __init__(
@@ -137,11 +132,7 @@ class Search:
 
 
 def grid_settings(space: Space) -> list[dict[str, Any]]:
-    """Return all settings of a space with an end, constants included, in order.
-
-    Raises:
-        InputError: A parameter has endlessly many values.
-    """
+    """Return all settings of a space with an end, constants included, in order."""
     finite_values(space)
     values: list[Sequence[Any]] = []
     for value in space.values():

@@ -233,11 +233,7 @@ def _suggest(trial: Trial, name: str, value: SpaceValue) -> Any:
 
 
 def finite_values(space: Space) -> dict[str, tuple[Any, ...]]:
-    """Return the values of each parameter that is no constant, as a study knows them.
-
-    Raises:
-        InputError: A parameter has endlessly many.
-    """
+    """Return the values of each parameter that is no constant, as a study knows them."""
     found: dict[str, tuple[Any, ...]] = {}
     for name, value in space.items():
         if isinstance(value, Uniform | LogUniform):
