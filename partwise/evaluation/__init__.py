@@ -35,13 +35,8 @@ def fits_on_all(fit_on: FitOn, evaluation: Evaluation | None) -> bool:
 def by_time(evaluation: Evaluation, column: str) -> Evaluation:
     """Return an evaluation that holds out the latest rows, as forecasts are of rows to come.
 
-    Args:
-        evaluation: What was asked for. Of a share of the rows, drawn at random, only the share
-            counts.
-        column: The time column.
-
-    Raises:
-        InputError: It has folds, which are predicted from rows after them too.
+    Of a share of the rows, drawn at random, only the share counts. Folds are refused: they are
+    predicted from rows after them too.
     """
     if isinstance(evaluation, CrossValidation):
         raise InputError(

@@ -13,16 +13,9 @@ from partwise.errors import ColumnError, InputError
 def prediction_array(outcome: Any, n_rows: int) -> np.ndarray:
     """Return predictions as doubles, in which what is missing is NaN.
 
-    Args:
-        outcome: Numbers as an array, list, Series, frame or table, of shape (n,), (n, 1), or
-            (n, classes). Null, None, NA and what is masked are missing.
-        n_rows: How many rows were predicted, n.
-
-    Returns:
-        Shape (n,), or (n, classes) for two columns or more.
-
-    Raises:
-        InputError: There is not one prediction for each row, or it is no number.
+    They may be an array, list, Series, frame or table of shape (n,), (n, 1) or (n, classes); null,
+    None, NA and what is masked are missing. Returned is the shape (n,), or (n, classes) for two
+    columns or more.
     """
     try:
         values = _doubles(outcome)
