@@ -36,12 +36,7 @@ def _texts(call: type[Call]) -> Mapping[str, str]:
 
 
 def with_parameters(text: str, call: type[Call]) -> str:
-    """Return the documentation of a flow with a section on the fields of its call.
-
-    Args:
-        text: Of the function: a summary, an example, and what it returns and raises.
-        call: Its call.
-    """
+    """Return the documentation of a flow with a section on the fields of its call."""
     texts = descriptions(call)
     names = [each.name for each in fields_in_order(call)]
     wrapped = TextWrapper(

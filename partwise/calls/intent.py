@@ -34,11 +34,9 @@ def describe_intent(
 ) -> Intent:
     """Return what a call is about to do: its fingerprints, and the call, if it can be repeated.
 
-    Args:
-        call: The call, with what its texts came to in their places: keys, serde, params, output.
-        source: What the source says of itself.
-        uses: The fingerprint of what the call uses besides: trained models, eval sets.
-        packages: Versions of the packages that come before those installed here.
+    The call has what its texts came to in their places: keys, serde, params, output. `uses` is the
+    fingerprint of what it uses besides: trained models, eval sets. `packages` come before those
+    installed here.
     """
     packages = packages or {}
     arguments, known = call.written_arguments(), roles(type(call))
@@ -81,11 +79,7 @@ def _fingerprint_code(
     version: str | None,
     packages: Mapping[str, str],
 ) -> CodeFingerprint:
-    """Fingerprint all that decides what becomes of a partition of given rows, params and model.
-
-    Raises:
-        InputError: A file that the function reads is missing.
-    """
+    """Fingerprint all that decides what becomes of a partition of given rows, params and model."""
     deciding = {name: value for name, value in arguments.items() if roles[name].decides}
     functions = {name: role.function for name, role in roles.items() if role.function}
     for name, function in functions.items():

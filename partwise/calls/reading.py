@@ -32,12 +32,8 @@ def read_arguments(
     """Return the kind of a call that `describe_intent` wrote down, and its arguments.
 
     Of a call that cannot be repeated, what is known is there: no data where the rows were in
-    memory.
-
-    Args:
-        call: As it is written down.
-        is_own: Whether a key of this process signed it. Another one may name functions and classes
-            of allowed modules only, whatever its caller trusts.
+    memory. `is_own`: a key of this process signed it. Another one may name functions and classes of
+    allowed modules only, even if its caller is trusted.
 
     Raises:
         RunFormatError: It is no call that partwise writes down.

@@ -30,11 +30,7 @@ def names_function(text: str) -> bool:
 
 
 def to_plain(name: str, value: Any, role: Role) -> JsonValue:
-    """Return an argument of a call as JSON has it.
-
-    Raises:
-        CannotRepeatError: It cannot be written down; says why.
-    """
+    """Return an argument of a call as JSON has it."""
     if value is None:
         return None
     if name == "eval_data" and None in value.values():
@@ -84,11 +80,7 @@ def _function_to_json(name: str, value: Any) -> JsonValue:
 
 
 def function_parameter(name: str, value: Any) -> JsonValue:
-    """Return a function or trainer as another process can find it: settings, or module:name.
-
-    Raises:
-        InputError: It cannot be found there.
-    """
+    """Return a function or trainer as another process can find it: settings, or module:name."""
     try:
         plain = _function_to_json(name, value)
     except CannotRepeatError as error:
