@@ -57,11 +57,7 @@ def signature_of_feeds(model: Any, inputs: Sequence[Tensor], feeds: Feeds) -> Si
 def signature_of_features(
     model: Any, dtype: Literal["float32", "float64"], layout: Literal["tensor", "columns"]
 ) -> Signature:
-    """Return a signature without outputs for the columns that `feature_names_in_` lists.
-
-    Raises:
-        ExportRefusedError: The network has no such attribute.
-    """
+    """Return a signature without outputs for the columns that `feature_names_in_` lists."""
     names = getattr(model, "feature_names_in_", None)
     if names is None or not len(names):
         raise ExportRefusedError(
@@ -143,11 +139,7 @@ def does_not_run(model: Any, feeds: Feeds, error: Exception) -> ExportRefusedErr
 
 
 def refuse_onnx_options(options: ExportOptions, name: str) -> None:
-    """Refuse options that say nothing of a format without ONNX' operators.
-
-    Raises:
-        ExportRefusedError: One of them is given.
-    """
+    """Refuse options that say nothing of a format without ONNX' operators."""
     defaults = ExportOptions()
     for option in ("opset", "precision", "optimization"):
         if getattr(options, option) != getattr(defaults, option):

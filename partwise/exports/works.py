@@ -336,11 +336,7 @@ class ValidateWork:
 
 
 def _made(inputs: Inputs, rows: pa.Table, model: Any, context: PartitionContext) -> Feeds:
-    """Return what the user's function makes of rows.
-
-    Raises:
-        InputError: That is no mapping of names to arrays.
-    """
+    """Return what the user's function makes of rows."""
     made: Any = inputs(DataConnector(rows), model, context)
     named = isinstance(made, Mapping) and len(made) > 0
     if not named or not all(isinstance(value, np.ndarray) for value in made.values()):

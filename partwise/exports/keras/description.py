@@ -47,11 +47,6 @@ def describe_model(
         feeds: What the user's function made of rows: under the names of the model's inputs or of
             the arguments of its `call`, or in the order of its inputs.
         options: How to export.
-
-    Raises:
-        ExportRefusedError: It does not run on one row, or an output has another
-            first axis than that of rows, or is of a type that ONNX' runtimes do not compute.
-        ColumnError: The rows lack a feature of the model.
     """
     dtypes = _float_dtypes(model)
     if "bfloat16" in dtypes:
@@ -77,14 +72,8 @@ def describe_model(
 def other_sizes(model: Any, signature: Signature, feeds: Feeds) -> dict[str, np.ndarray] | None:
     """Return three rows of inputs with twice or half the sizes that are free.
 
-    Args:
-        model: The model, which decides: what it has positions for, or what it pools, may have a
-            largest or a smallest size.
-        signature: Says which sizes are free.
-        feeds: Inputs with the sizes to start from.
-
-    Returns:
-        None: the model runs on neither.
+    The model decides whether it is twice or half: what it has positions for, or what it pools, may
+    have a largest or a smallest size. None: it runs on neither.
     """
     few = take_rows(feeds, max(TRIED_ROWS))
     for factor in _TRIED_FACTORS:

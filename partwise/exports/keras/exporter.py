@@ -244,11 +244,7 @@ def _is_known(defs: Any, op_type: str, version: int, domain: str) -> bool:
 
 
 def _declare(values: Sequence[Any], tensors: Sequence[Tensor], signature: Signature) -> None:
-    """Write down the shapes of inputs or outputs: what is free by a name, the rows' as batch.
-
-    Raises:
-        ExportRefusedError: The graph fixes the number of rows.
-    """
+    """Write down the shapes of inputs or outputs: what is free by a name, the rows' as batch."""
     for value, tensor in zip(values, tensors, strict=True):
         axes = value.type.tensor_type.shape.dim
         if axes and axes[0].HasField("dim_value"):
@@ -267,11 +263,7 @@ def _declare(values: Sequence[Any], tensors: Sequence[Tensor], signature: Signat
 
 
 def _check_sizes(model: Any, graph: Any, description: ModelDescription, sample: Feeds) -> None:
-    """Run the graph on other sizes than those of the data, where it leaves some open.
-
-    Raises:
-        ExportRefusedError: It gives something else than the model.
-    """
+    """Run the graph on other sizes than those of the data, where it leaves some open."""
     signature, tolerance = description.signature, description.tolerance
     feeds = other_sizes(model, signature, sample)
     if feeds is None:

@@ -25,11 +25,7 @@ _ERROR_STREAM = 2
 
 
 def backend_of(model: Any) -> Literal["tensorflow", "torch"]:
-    """Return what computes a model.
-
-    Raises:
-        ExportRefusedError: It is no model of Keras 3, or another library computes it.
-    """
+    """Return what computes a model."""
     import keras
 
     if not hasattr(keras, "version") or int(keras.version().split(".")[0]) < 3:
@@ -52,11 +48,7 @@ def backend_of(model: Any) -> Literal["tensorflow", "torch"]:
 
 
 def caller_of(model: Any, signature: Signature) -> Callable[[Sequence[Any]], Any]:
-    """Return a function of the signature's inputs, in order, that calls the model for inference.
-
-    Raises:
-        ExportRefusedError: The model has other inputs than the signature.
-    """
+    """Return a function of the signature's inputs, in order, that calls the model for inference."""
     from keras import ops
 
     if signature.layout == "columns":
@@ -128,9 +120,6 @@ def named_outputs(found: Any) -> dict[str, Any]:
 
     One tensor is "output"; a tuple or list has "output_0" and so on, as Keras numbers the names of
     layers again in each process; a mapping has the names that it gives. What is None is no output.
-
-    Raises:
-        ExportRefusedError: There is something else in it than tensors.
     """
     import tensorflow as tf
 
@@ -157,9 +146,6 @@ def predict_with(model: Any, signature: Signature, feeds: Feeds) -> Outputs:
     """Return what the model itself gives in inference mode, by the names of its outputs.
 
     Of no rows it gives none, in the shape that one row has.
-
-    Raises:
-        ExportRefusedError: It gives other outputs for these rows than the signature says.
     """
     if backend_of(model) == "torch":
         return run_module(model, signature, feeds)

@@ -23,8 +23,7 @@ _OPSET = 13
 def add_guards(file_path: str, guards: Sequence[Guard], signature: Signature) -> bool:
     """Put guards into an ONNX file, beside those that it has.
 
-    Returns:
-        False: its operators are too old for them, and it is as it was.
+    False: its operators are too old for them, and it is as it was.
     """
     import onnx
 
@@ -71,11 +70,8 @@ def _guard_nodes(
 ) -> tuple[list[Any], list[Any]]:
     """Return the nodes and constants that pass an input on as `<prefix>_guarded`, or fail.
 
-    Args:
-        name: The input.
-        prefix: Of the names of all that is made.
-        computed: The dtype in which values are compared with limits.
-        guards: What is refused, at least one.
+    `prefix` begins the names of all that is made; `computed` is the dtype in which values are
+    compared with limits.
     """
     from onnx import helper, numpy_helper
 

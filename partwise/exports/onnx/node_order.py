@@ -15,12 +15,8 @@ def put_in_order(model: Any, inputs: Sequence[str], outputs: Sequence[str]) -> N
 
     Nodes stand in the order in which a walk from the outputs needs them, and are named for it; what
     no output needs is left out. So are documentation, names of free sizes, shapes of what is in
-    between, and domains without an operator.
-
-    Args:
-        model: An `onnx.ModelProto` without functions, whose weights are initializers.
-        inputs: The names that its inputs are to have, in order.
-        outputs: Likewise of its outputs.
+    between, and domains without an operator. `inputs` and `outputs` are the names that those of the
+    model, an `onnx.ModelProto` without functions, are to have, in order.
     """
     graph = model.graph
     _drop_identities(graph, {}, is_inner=False)

@@ -73,10 +73,8 @@ class TreeEnsemble:
 def tree_ensemble_node(ensemble: TreeEnsemble, features: str, scores: str) -> Any:
     """Return the `onnx.NodeProto` that computes the scores of rows.
 
-    Args:
-        ensemble: With one tree or more.
-        features: The name of its input, of the ensemble's dtype, shape (n, F).
-        scores: The name of its output, of the same dtype, shape (n, n_targets).
+    The ensemble has a tree or more. Both values are of its dtype; the input has the shape (n, F),
+    the output (n, n_targets).
     """
     from onnx import AttributeProto, NodeProto, numpy_helper
 

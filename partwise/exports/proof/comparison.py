@@ -17,13 +17,10 @@ from partwise.tables.column_names import names_in_words
 class Comparison:
     """Cases added up to a verdict.
 
-    Two values are the same when both are NaN, or the same infinity, or finite with
-    |given - expected| <= atol + rtol * |expected| + scaled * (the scale of their output). Whole
-    numbers, bools and text have to be equal.
-
-    Args:
-        expectation: What the export has to be.
-        cases: All that will be added; what the model gives for them is the scale of its outputs.
+    Two values are the same when both are NaN, or the same infinity, or finite with |given -
+    expected| <= atol + rtol * |expected| + scaled * (the scale of their output). Whole numbers,
+    bools and text have to be equal. `cases` are all that will be added; what the model gives for
+    them is the scale of its outputs.
     """
 
     def __init__(self, expectation: Expectation, cases: Sequence[Case] = ()) -> None:

@@ -70,11 +70,8 @@ def covering_rows(
 ) -> Coverage:
     """Return rows that reach what can be reached of trees.
 
-    Args:
-        trees: With whole numbers for categories.
-        real: Rows of numbers, shape (n, features) with n >= 1, that the rows are made of.
-        space: Which values the features can have.
-        most: About so many rows; of trees that need more, every k-th node is taken.
+    The trees have whole numbers for categories. `real`, shape (n, features) with n >= 1, is what
+    the rows are made of. Of trees that need more than about `most` rows, every k-th node is taken.
     """
     sizes = [len(members) for members in trees.sets]
     needed = 3 * len(trees.features) + sum(sizes)

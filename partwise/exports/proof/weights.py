@@ -94,12 +94,9 @@ def prove_weights(
 ) -> WeightsProof:
     """Compare the initializers of an ONNX file with the tensors of its model.
 
-    Args:
-        file_path: The file, with its external data beside it.
-        tensors: All parameters and buffers of the model by name. Views will do; of any shape and
-            numeric dtype.
-        cast: What the export did to numbers on purpose, such as `lambda x: x.astype(np.float16)`;
-            an initializer may be a tensor before or after it.
+    `tensors` are all parameters and buffers of the model; views will do, of any shape and numeric
+    dtype. `cast` is what the export did to numbers on purpose, such as `lambda x:
+    x.astype(np.float16)`; an initializer may be a tensor before or after it.
 
     Raises:
         IntegrityError: The file names external data that it may not.

@@ -24,11 +24,8 @@ _BATCH = "batch"
 def capture(model: Any, signature: Signature, sample: Feeds) -> Any:
     """Return a module's graph for any number of rows, as a `torch.export.ExportedProgram`.
 
-    torch.onnx.export would capture it as well, but lets pass what holds for some numbers only.
-
-    Raises:
-        ExportRefusedError: The graph depends on the rows or on their number, or torch fails
-            otherwise.
+    torch.onnx.export would capture it as well, but lets pass what holds for some numbers only. A
+    graph that depends on the rows, or on their number, is refused.
     """
     import torch
 
@@ -54,11 +51,7 @@ def capture(model: Any, signature: Signature, sample: Feeds) -> Any:
 
 
 def check_captured(model: Any, program: Any, description: ModelDescription, sample: Feeds) -> None:
-    """Run what was captured on other numbers of rows than it was captured with.
-
-    Raises:
-        ExportRefusedError: It gives something else than the module, or fails.
-    """
+    """Run what was captured on other numbers of rows than it was captured with."""
     signature, tolerance = description.signature, description.tolerance
     for count in (1, 2, CAPTURED_ROWS + 4):
         feeds = take_rows(sample, count)

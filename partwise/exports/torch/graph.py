@@ -43,11 +43,9 @@ def strip(model: Any) -> None:
 def name_axes(graph: Any, names: Mapping[str, Mapping[int, str]]) -> None:
     """Give the free axes of inputs and outputs names in place of torch's symbols for them.
 
-    Args:
-        graph: An `onnx.GraphProto`. What it says of the shapes between is removed, as it has the
-            symbols too; readers infer it again.
-        names: The axes by the name of the input or output. An axis that is not free keeps its size;
-            one that is and has no name here gets none.
+    An axis that is not free keeps its size; one that is and has no name in `names` gets none. What
+    the `onnx.GraphProto` says of the shapes between is removed, as it has the symbols too; readers
+    infer it again.
     """
     graph.ClearField("value_info")
     for value in (*graph.input, *graph.output):

@@ -39,9 +39,6 @@ def named_outputs(found: Any) -> dict[str, Any]:
 
     One tensor is "output"; a tuple or list has "output_0" and so on; a mapping, a named tuple and
     a dataclass have the names that they give. What is None is no output.
-
-    Raises:
-        ExportRefusedError: There is something else in it than tensors.
     """
     import torch
 
@@ -89,11 +86,7 @@ def flat_module(model: Any, signature: Signature) -> Any:
 
 
 def run_module(model: Any, signature: Signature, feeds: Feeds) -> Outputs:
-    """Return what the module itself gives, by the names of the signature's outputs.
-
-    Raises:
-        ExportRefusedError: It gives other outputs for these rows than the signature says.
-    """
+    """Return what the module itself gives, by the names of the signature's outputs."""
     with evaluation_mode(model):
         return run_program(flat_module(model, signature), signature, feeds)
 

@@ -51,12 +51,7 @@ class TorchScriptExporter(ProgramExporter):
 
 
 def trace_module(model: Any, signature: Signature, sample: Feeds) -> Any:
-    """Return the module as a `torch.jit.ScriptModule`.
-
-    Raises:
-        ExportRefusedError: Its path depends on its rows, of which a trace has only the one that
-            these rows took; or torch cannot trace it.
-    """
+    """Return the module as a `torch.jit.ScriptModule`."""
     import torch
 
     try:

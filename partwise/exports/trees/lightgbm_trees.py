@@ -125,11 +125,7 @@ class LightGBMTrees:
         return kept
 
     def check(self) -> None:
-        """Return when each feature is used in one way.
-
-        Raises:
-            ExportRefusedError: A feature is used in two that exclude each other.
-        """
+        """Return when each feature is used in one way."""
         zero = np.unique(self.features[self._missing_is(_MISSING_IS_ZERO)])
         nan = np.unique(self.features[self._missing_is(_MISSING_IS_NAN)])
         if len(both := np.intersect1d(zero, nan)):
@@ -316,10 +312,9 @@ def _numbers(lines: list[str], kind: pa.DataType) -> np.ndarray:
 def _sets(boundaries: list[str], thresholds: list[str], places: np.ndarray) -> list[np.ndarray]:
     """Return the sets of the nodes of categories.
 
-    Args:
-        boundaries: For each tree with categories, where in its bits each set starts and ends.
-        thresholds: Its bits, as words of 32.
-        places: For each node of a category, the place of its set among those of its tree.
+    `boundaries` say for each tree with categories where in its bits (`thresholds`, words of 32)
+    each set starts and ends; `places` has for each node of a category the place of its set among
+    those of its tree.
     """
     sets: list[np.ndarray] = []
     nodes = iter(places.tolist())

@@ -18,12 +18,8 @@ def add_linear_leaves(
 ) -> str:
     """Add what leaves give, summed over the trees of each target; return the name of the scores.
 
-    Args:
-        graph: Gets the operators.
-        trees: Of the model.
-        linear: Its leaves.
-        features: Double, shape (n, features), as the model takes them.
-        leaves: Double, shape (n, trees): the place of each leaf among those of all trees.
+    `features` are double, shape (n, features), as the model takes them; `leaves` double, shape (n,
+    trees): the place of each leaf among those of all trees.
     """
     places = graph.cast(leaves, "int64")
     given = graph.add("Gather", graph.constant(linear.constants), places, axis=0)

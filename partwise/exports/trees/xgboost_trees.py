@@ -110,11 +110,7 @@ def read_trees(model: Any) -> XGBoostTrees:
 def _used_trees(
     machine: dict[str, Any], model: Any
 ) -> tuple[list[dict[str, Any]], list[int], np.ndarray]:
-    """Return the trees that `predict` uses, and for each its target and its weight.
-
-    Raises:
-        ExportRefusedError: See `read_trees`.
-    """
+    """Return the trees that `predict` uses, and for each its target and its weight."""
     if machine["name"] == "gblinear":
         raise ExportRefusedError(
             'The model\'s booster is "gblinear", whose sums of products round otherwise in ONNX: '
