@@ -22,11 +22,7 @@ T = TypeVar("T")
 
 
 def known_workers(client: "Client", limit_s: float = ANSWER_S) -> dict[str, dict[str, Any]]:
-    """Return what the scheduler says of each worker, by address.
-
-    Raises:
-        ClusterError: It does not answer in time.
-    """
+    """Return what the scheduler says of each worker, by address."""
     # `client.scheduler_info()` shares a cache whose refresh leaves out the workers.
     scheduler: Any = client.scheduler
     try:
@@ -46,12 +42,8 @@ def ask_workers(
 ) -> dict[str, Any]:
     """Have workers call a function, beside their tasks.
 
-    Args:
-        client: Connected to the cluster.
-        function: What they call.
-        arguments: What they call it with.
-        workers: Addresses; None: all workers.
-        limit_s: For so many seconds their answers are waited for; twice where one is missing.
+    `workers` None: all. For `limit_s` seconds their answers are waited for; twice where one is
+    missing.
 
     Returns:
         What each has answered in time, by address. What one has raised is its answer.

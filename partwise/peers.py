@@ -30,11 +30,8 @@ def accept_peers(
 ) -> dict[int, socket.socket]:
     """Return a connection of each of these ranks, and close the listener.
 
-    Args:
-        listener: A stream socket that listens.
-        ranks: Who is to come.
-        key: What they have to know, at least 16 secret bytes; it is not sent.
-        within_s: Seconds for all of them together.
+    `key` has at least 16 secret bytes, and is not sent; all of them have `within_s` seconds
+    together.
 
     Raises:
         PeerLostError: Some did not come.
@@ -68,12 +65,6 @@ def reach_peer(
     address: tuple[str, int], rank: int, key: bytes, within_s: float = CONNECT_S
 ) -> socket.socket:
     """Return a connection to the rank that listens at an address.
-
-    Args:
-        address: Host and port; it has to listen already.
-        rank: The one that calls.
-        key: As of `accept_peers`.
-        within_s: Seconds for all of it.
 
     Raises:
         PeerLostError: It is not there, does not answer, or knows another key.

@@ -18,12 +18,7 @@ def is_child() -> bool:
 
 
 class StandIn:
-    """Stands for a name of a module, which is imported when the name is used.
-
-    Args:
-        module: The module's full name.
-        name: What is meant in it: a flow, or a class.
-    """
+    """Stands for a name of a module, which is imported when the name is used."""
 
     def __init__(self, module: str, name: str) -> None:
         self._module = module
