@@ -38,7 +38,6 @@ class ScalingConfig(FormSettings):
 
     ranks: int = Field(
         kw_only=False,
-        title="Ranks",
         default=ALL,
         ge=ALL,
         description="Processes that work on the model together. -1: one for each GPU, or where "

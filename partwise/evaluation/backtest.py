@@ -57,24 +57,20 @@ class Backtest(Settings):
     )
     horizon: Period = Field(
         kw_only=False,
-        title="Horizon",
         description='Length of a window: text such as "28D", "12h" or "30min" where times are dates'
         " or timestamps, a number where they are numbers.",
     )
-    windows: int = Field(default=1, ge=1, title="Windows", description="How many, at most.")
+    windows: int = Field(default=1, ge=1, description="How many, at most.")
     step: Period | SkipJsonSchema[None] = Field(
         default=None,
-        title="Step",
         description="From one window to the next; a horizon where nothing is given.",
     )
     too_short: TooShort = Field(
         default="skip",
-        title="Too short",
         description='What becomes of a partition with fewer windows: "skip" it, or use "fewer".',
     )
     season: Annotated[int, Field(ge=1)] = Field(
         default=1,
-        title="Season",
         description="Rows after which a season repeats; what mase compares with.",
     )
 

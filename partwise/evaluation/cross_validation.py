@@ -32,9 +32,7 @@ class CrossValidation(Settings):
     )
 
     kind: Literal["cross_validation"] = kind_field("cross_validation")
-    folds: int = Field(
-        default=5, kw_only=False, ge=2, title="Folds", description="How many, at most."
-    )
+    folds: int = Field(default=5, kw_only=False, ge=2, description="How many, at most.")
     group: str | SkipJsonSchema[None] = Field(
         default=None,
         title="Group column",
@@ -42,7 +40,6 @@ class CrossValidation(Settings):
     )
     too_short: TooShort = Field(
         default="fewer",
-        title="Too short",
         description="What becomes of a partition with fewer rows, or groups, than folds: it is "
         'skipped ("skip"), or has "fewer" folds.',
     )

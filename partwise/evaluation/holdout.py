@@ -28,7 +28,6 @@ class HoldoutFraction(Settings):
         kw_only=False,
         gt=0,
         lt=1,
-        title="Fraction",
         description="Share of the labelled rows that is held out, rounded to whole rows.",
     )
 
@@ -80,12 +79,10 @@ class HoldoutByTime(Settings):
     )
     start: str | int | float | SkipJsonSchema[None] = Field(
         default=None,
-        title="Start",
         description="The first time held out: an ISO 8601 date or time, or a number.",
     )
     fraction: Annotated[float, Field(gt=0, lt=1)] | SkipJsonSchema[None] = Field(
         default=None,
-        title="Fraction",
         description="Without a start: at most this share of each partition's rows, the latest, is "
         f"held out ({_DEFAULT_FRACTION} when neither is given).",
     )

@@ -70,13 +70,11 @@ class LabelSettings(Settings):
     label: str = Field(
         default="",
         kw_only=False,
-        title="Label",
         description="The column to be predicted. Rows in which it is null are left out. Empty: the "
         "one that the dataset marks as its label.",
     )
     classes: Classes = Field(
         default=(),
-        title="Classes",
         description="All classes that the label has in any partition: text, booleans or whole "
         "numbers, in the order of a model's outputs. Of two, a probability is that of the second. "
         "Empty: classes are counted from 0.",
@@ -162,7 +160,6 @@ class FeatureSettings(LabelSettings):
 
     features: tuple[str, ...] = Field(
         default=(),
-        title="Features",
         description="The columns to predict from. None: all but the label, the key columns and "
         "the holdout's time column.",
     )
@@ -192,7 +189,6 @@ class HoldoutTrainer(LabelSettings):
 
     holdout: Evaluation | None = Field(
         default=HoldoutFraction(),
-        title="Holdout",
         description="The rows that are not trained on, from which the metrics are computed: drawn "
         "at random, the latest, the windows of a backtest, or the folds of a cross-validation, "
         "each with a model of its own. None: all rows are trained on, and there are no such "
@@ -200,7 +196,6 @@ class HoldoutTrainer(LabelSettings):
     )
     fit_on: FitOn = Field(
         default="auto",
-        title="Fit on",
         description="The rows that the kept model is trained on: all, those that are not held out "
         'in the last window ("train"), or "auto": all after a backtest or a cross-validation and '
         "of forecasts by time, else those that are not held out.",

@@ -41,7 +41,6 @@ class Budget(FormSettings):
     patience: int = Field(
         default=10,
         ge=1,
-        title="Patience",
         description="After so many trials in a row that brought nothing, a partition leaves the "
         "rest of its share.",
     )

@@ -87,40 +87,34 @@ class Best(HoldoutTrainer):
     kind: Literal["best"] = kind_field("best")
     label: str = Field(
         default="",
-        title="Label",
         description="The column to be predicted, for candidates that name none.",
     )
     candidates: tuple[CandidateParameter, ...] = Field(
         default=(),
         min_length=1,
         validate_default=True,
-        title="Candidates",
         description="Trainers with their settings, or train functions of (data, context). Of equal "
         "ones the first is kept. Their own holdout does not count.",
     )
     metric: str | _Function = Field(
         default="",
-        title="Metric",
         description="What they are compared by: rmse, mae, mape, wape, smape, mase, pinball:0.9, "
         "logloss, accuracy, auc, or 'package.module:function' of (labels, predictions). Empty: "
         "rmse, or logloss for classes.",
     )
     direction: Direction = Field(
         default="",
-        title="Direction",
         description="Which values are better. Empty: as the metric's name says, and the lower ones "
         "of a function.",
     )
     holdout: Evaluation = Field(
         default=HoldoutFraction(),
-        title="Holdout",
         description="The rows that candidates are scored on: drawn at random (the latest ones if a "
         "candidate forecasts by time), the latest, the windows of a backtest, or the folds of a "
         "cross-validation.",
     )
     predict: str | _Function = Field(
         default="",
-        title="Predict",
         description="'package.module:function' of (data, model, context), by which models of train "
         "functions predict. Empty: as inference does.",
     )

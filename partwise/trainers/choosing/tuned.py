@@ -84,11 +84,10 @@ class Tuned(HoldoutTrainer):
         Annotated[ReadyTrainer, Field(discriminator="kind")]
         | Annotated[str, WithJsonSchema({"type": "string", "title": "Function"})]
         | SkipJsonSchema[Callable[..., Any]]
-    ) = Field(title="Trainer", description="Whose settings are searched.")
+    ) = Field(description="Whose settings are searched.")
     space: Annotated[Any, BeforeValidator(_parse_space), WithJsonSchema({"type": "object"})] = (
         Field(
             default_factory=dict,
-            title="Space",
             description="Parameters by the names of the trainer's library, and `rounds`; each is "
             "uniform, loguniform, randint, choice, grid, or a constant. Or the name of a function "
             "of an Optuna trial, which returns settings by name.",
@@ -99,18 +98,15 @@ class Tuned(HoldoutTrainer):
         | SkipJsonSchema[Callable[..., Any]]
     ) = Field(
         default="",
-        title="Metric",
         description="What tells better settings: a name, or a function of (labels, predictions). "
         "Empty: rmse, or logloss for classes.",
     )
     direction: Direction = Field(
         default="",
-        title="Direction",
         description="Which values are better, of a metric that is a function; empty: lower ones.",
     )
     trials: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
         default=None,
-        title="Trials",
         description="How many settings a partition tries at most, the trainer's own included. "
         f"Default: {DEFAULT_TRIALS}, or with a budget as many as its share allows.",
     )
@@ -122,17 +118,14 @@ class Tuned(HoldoutTrainer):
     )
     sampler: SamplerName = Field(
         default="tpe",
-        title="Sampler",
         description='"tpe", "random", "grid" (all there are), or "gp" (needs torch and scipy).',
     )
     pruner: PrunerName = Field(
         default="none",
-        title="Pruner",
         description="Gives a trial up between windows, and between boosting rounds.",
     )
     holdout: Evaluation = Field(
         default=HoldoutFraction(),
-        title="Holdout",
         description="The rows that settings are scored on, in place of the trainer's own holdout.",
     )
     predict: (
@@ -140,23 +133,19 @@ class Tuned(HoldoutTrainer):
         | SkipJsonSchema[Callable[..., Any]]
     ) = Field(
         default="",
-        title="Predict",
         description="'package.module:function' of (data, model, context), by which models of a "
         "train function predict. Empty: as inference does.",
     )
     settings: tuple[dict[str, JsonValue], ...] = Field(
         default=(),
-        title="Settings",
         description="Settings to try before others.",
     )
     portfolio: str = Field(
         default="",
-        title="Portfolio",
         description="A run of find_portfolio in the same store, whose settings are tried.",
     )
     budget: Budget | SkipJsonSchema[None] = Field(
         default=None,
-        title="Budget",
         description="What all partitions may try together.",
     )
 

@@ -45,48 +45,40 @@ class DistributedBoosting(BoostingSettings):
 
     weight: str = Field(
         default="",
-        title="Weight",
         description="A column of numbers that says how much each row counts. Empty: all alike.",
     )
     group: str = Field(
         default="",
-        title="Group",
         description="For a ranking: the column whose equal neighbours are one query. Its values "
         "have to ascend.",
     )
     early_stopping_rounds: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
         default=None,
-        title="Early stopping rounds",
         description="Stop when the eval set has not improved for so many rounds, and keep the best "
         "one.",
     )
     stopping_set: str = Field(
         default="",
-        title="Stopping set",
         description="The eval set that early stopping looks at. Empty: the only one.",
     )
     objective_function: str = Field(
         default="",
-        title="Objective function",
         description="'package.module:function' of (raw predictions, labels, weights or None) that "
         "returns gradients and second derivatives, each row's from this row alone. Empty: the "
         "objective in the parameters.",
     )
     metric_function: str = Field(
         default="",
-        title="Metric function",
         description="'package.module:function' of (predictions, labels, weights or None) that "
         "returns a number, less being better. It is computed beside the metrics in the parameters.",
     )
     continue_from: str = Field(
         default="",
-        title="Continue from",
         description="Path or URL of a model file of the library, to which rounds are added.",
     )
     sample_rows: int = Field(
         default=SAMPLE_ROWS,
         ge=1000,
-        title="Sample rows",
         description="From so many rows, the same ones for any number of workers, the bins of the "
         "features are found.",
     )

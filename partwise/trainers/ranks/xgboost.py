@@ -81,7 +81,6 @@ class DistributedXGBoost(DistributedBoosting):
     kind: Literal["distributed_xgboost"] = kind_field("distributed_xgboost")
     memory: Literal["internal", "external"] = Field(
         default="internal",
-        title="Memory",
         description="Where the binned rows are: in memory, or in pages on the worker's disk, which "
         "takes longer.",
     )

@@ -72,9 +72,7 @@ class BoostingSettings(FeatureSettings):
         description="The library's own parameters, by its own names. A partition's share of the "
         "run's params overrides them.",
     )
-    rounds: int = Field(
-        default=100, ge=1, title="Rounds", description="The most boosting rounds to train."
-    )
+    rounds: int = Field(default=100, ge=1, description="The most boosting rounds to train.")
 
     TASKS: ClassVar[Mapping[str, Task]]
     """The task of each objective that can be trained."""
@@ -175,7 +173,6 @@ class BoostingTrainer(BoostingSettings, TabularTrainer):
 
     early_stopping_rounds: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
         default=None,
-        title="Early stopping rounds",
         description="Stop when the holdout has not improved for so many rounds, and keep the best "
         "one. The holdout's metrics are then a little too good.",
     )
@@ -188,7 +185,6 @@ class BoostingTrainer(BoostingSettings, TabularTrainer):
     threads: int = Field(
         default=1,
         ge=1,
-        title="Threads",
         description="Threads for one model, or more where the run gives a partition more CPUs "
         "(cpus). Partitions are trained side by side, so 1 is fastest for small ones.",
     )

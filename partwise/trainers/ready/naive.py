@@ -268,7 +268,6 @@ class SeasonalNaive(ForecastTrainer):
     season: int = Field(
         default=1,
         ge=1,
-        title="Season",
         description="Steps of time after which a season repeats: 7 for days of a week. A step is "
         "the most frequent distance between the times of rows. Of a series of Mondays to Fridays "
         "only, steps are business days (5 a week), unless a season is a number of 7 days.",

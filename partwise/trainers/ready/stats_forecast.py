@@ -38,21 +38,18 @@ class StatsForecast(ForecastTrainer):
     kind: Literal["statsforecast"] = kind_field("statsforecast")
     model: str = Field(
         default="AutoETS",
-        title="Model",
         description="A class of statsforecast.models: AutoETS, AutoARIMA, AutoTheta, AutoCES, "
         "SeasonalExponentialSmoothingOptimized and others that forecast a series.",
     )
     season: int = Field(
         default=1,
         ge=1,
-        title="Season",
         description="Steps of time after which a season repeats: 7 for days of a week, or 5 in a "
         "series of Mondays to Fridays only.",
     )
     horizon: int = Field(
         default=100,
         ge=1,
-        title="Horizon",
         description="How many steps of time the kept model predicts.",
     )
     params: dict[str, JsonValue] = Field(
