@@ -19,7 +19,7 @@ SEED ?= 7
 MINUTES ?= 5
 # How many processes share the tests: on two cores a third of their time goes by in waiting for disks,
 # servers and other processes.
-JOBS ?= 3
+JOBS ?= 4
 
 # Which tests, by their marks, in place of those that a command names.
 MARKS ?=

@@ -232,7 +232,7 @@ def test_a_changed_file_of_inputs_runs_all_again_and_a_missing_one_is_refused(
     [line] = [line for line in flow_log if "run again" in line]
     assert f"the file {folder}/*.txt: b.txt of files= has changed." in line
     call = again.read_generation_document().call_known
-    assert call["arguments"]["inputs"] == [str(folder / "a.txt"), f"{folder}/*.txt"]
+    assert call["arguments"]["files"] == [str(folder / "a.txt"), f"{folder}/*.txt"]
 
 
 @pytest.mark.slow

@@ -33,6 +33,8 @@ with Path({path!r}).open("a") as notes:
 def servers(monkeypatch):
     """Servers of this test alone."""
     worker_child.close_children()
+    # Those of gangs that other tests ran in this process.
+    warm_server.SERVERS.close()
     made = WarmServers()
     monkeypatch.setattr(worker_child, "SERVERS", made)
     yield made
