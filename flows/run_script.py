@@ -25,7 +25,7 @@ def run_script(call: ScriptCall) -> Run:
         >>> run = run_script(
         ...     "train.py",
         ...     source_directory="project",
-        ...     params={"epochs": 3},
+        ...     arguments={"epochs": 3},
         ...     ranks_per_node=2,
         ... )  # doctest: +SKIP
         >>> run.artifact(0, "outputs/model.pt", torch.load)  # doctest: +SKIP

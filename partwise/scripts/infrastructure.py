@@ -18,7 +18,7 @@ from partwise.errors import InputError
 from partwise.form_schema import FormSettings
 
 WORK_POOL = "work-pool/"
-"""How a compute target begins that is a work pool."""
+"""How a `cluster` begins that is a work pool."""
 CONTAINER_POOLS = ("docker", "kubernetes")
 POOL_TYPES = ("process", *CONTAINER_POOLS)
 """The types of work pools whose jobs have settings here."""
@@ -191,7 +191,7 @@ class Infrastructure(FormSettings):
 
 
 def is_work_pool(cluster: object) -> TypeGuard[str]:
-    """Whether a compute target, a cluster or the name of one, is a work pool: "work-pool/NAME"."""
+    """Whether a cluster, or the name of one, is that of a work pool: "work-pool/NAME"."""
     return isinstance(cluster, str) and cluster.startswith(WORK_POOL)
 
 
