@@ -111,7 +111,7 @@ class TuneCall(RowsCall, ExecutedCall):
     """No other trial begins when so many in a row were no better than the best."""
     max_concurrent: int | Nothing = field(default=None, metadata=HOW)
     """Trials that run at once, at most. Default: as many as the cluster has room for, with the CPUs
-    and GPUs of a partition in `execution`."""
+    and GPUs of a partition in `execution`, or of its ranks in `scaling`."""
     sampler: SamplerName = field(default="tpe", metadata=HOW)
     """"tpe", "random", "grid" (all there are), or "gp" (needs torch and scipy)."""
     pruner: PrunerName = field(default="none", metadata=HOW)
@@ -122,8 +122,8 @@ class TuneCall(RowsCall, ExecutedCall):
     fit_on: FitOn = "auto"
     """The rows that the kept model of a built-in trainer is trained on."""
     scaling: ScalingConfig = field(default_factory=ScalingConfig, metadata=HOW)
-    """How many ranks train a trial together, and what each may use. Where ranks is given,
-    trials run side by side as far as the cluster has room."""
+    """How many ranks train a trial together, and what each of them may use. Where their number is
+    given, trials run side by side as far as the cluster has room."""
     eval_data: EvalDataParameter = field(
         default_factory=dict, metadata=Role(decides=False, is_data=True).metadata
     )
