@@ -72,7 +72,7 @@ class DistributedCall(RowsCall, VersionedCall):
     the same rows, code and settings, and else begin again, from the last checkpoint where there is
     one."""
     gang: GangOptions = field(default_factory=GangOptions, metadata=HOW)
-    """Time limit, grace, restarts."""
+    """Time limit of an attempt, grace, retries."""
     environment: Environment = field(
         default=DEFAULT_ENVIRONMENT, metadata=Role(decides=False, is_newer=True).metadata
     )

@@ -45,7 +45,7 @@ class GangOptions(FormSettings):
         description="Seconds between two lines of the log that say how long the ranks have run.",
     )
     max_retries: int = Field(
-        title="Restarts",
+        title="Retries",
         default=0,
         ge=0,
         description="How often all ranks are started again after one has failed, from the last "
