@@ -39,7 +39,8 @@ EXPORT = Group("Export", sort_key=0)
 RANKS = Group("Ranks", sort_key=4)
 
 
-@dataclass(frozen=True, kw_only=True)
+# Without equality: of equal annotations `typing` makes one, and then outputs were data.
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Read:
     """How what was typed becomes the value of a field."""
 
@@ -56,16 +57,19 @@ class Read:
     """The fields that are made of it, where these are several: `value` returns them by name."""
 
 
-def _by_name(form: str) -> Any:
-    """Return the type of values by name, typed in a form such as NAME=PATH."""
+def _by_name(form: str, *, as_typed: bool = False) -> Any:
+    """Return the type of values by name, typed in a form such as NAME=PATH.
+
+    `as_typed`: blanks are part of a value, and it may be empty.
+    """
 
     def read(texts: Names) -> dict[str, str]:
         pairs = {}
         for text in texts:
-            name, equals, value = (part.strip() for part in text.partition("="))
-            if not equals or not name or not value:
+            name, equals, value = text.partition("=")
+            if not equals or not name.strip() or not (value.strip() or as_typed):
                 raise InputError(f"{text!r} is not of the form {form}.")
-            pairs[name] = value
+            pairs[name.strip()] = value if as_typed else value.strip()
         return pairs
 
     return Annotated[Names, Read(value=read, form=f"Given as {form}; may be repeated.")]
@@ -106,7 +110,7 @@ _TYPES: Mapping[str, Any] = {
     ],
     "FilesParameter": Annotated[Names, Read(value=list), Parameter(group=ROWS)],
     "TextsParameter": Annotated[Names, Read(value=list)],
-    "TextsByNameParameter": _by_name("NAME=VALUE"),
+    "TextsByNameParameter": _by_name("NAME=VALUE", as_typed=True),
     "InputsByNameParameter": _by_name("NAME=PATH"),
     "EvalDataParameter": _by_name("NAME=PATH"),
     "SerdeParameter": Annotated[

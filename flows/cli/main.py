@@ -179,7 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _know_the_password()
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = bool(os.environ.get(_DEBUG))
-    if "--debug" in words:
+    if "--debug" in _own_words(words):
         words.remove("--debug")
         debug = True
     try:
@@ -199,11 +199,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _print_error(error, words)
 
 
+def _own_words(words: list[str]) -> list[str]:
+    """Return the words without those behind "--", which are a script's."""
+    return words[: words.index("--")] if "--" in words else words
+
+
 @contextmanager
 def _prefect_if_asked(words: list[str]) -> Iterator[None]:
     """Take --prefect out of the words, and ask for a Prefect server by Prefect's own variable."""
-    # Behind "--" stand the words of a script.
-    if "--prefect" not in words[: words.index("--") if "--" in words else None]:
+    if "--prefect" not in _own_words(words):
         yield
         return
     words.remove("--prefect")

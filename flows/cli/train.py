@@ -6,8 +6,9 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from partwise.calls.partitions import InferCall, MapCall, PortfolioCall, TrainCall
+from partwise.engine.options import ExecutionOptions
 from partwise.flows.cli.command import Read, command_of
-from partwise.flows.cli.options import Names
+from partwise.flows.cli.options import EXECUTION, Names
 from partwise.flows.cli.tuning_options import (
     SPACE,
     TUNING,
@@ -43,6 +44,18 @@ map_ = command_of(
     group=Group("Function", sort_key=0),
 )
 
+
+
+class PortfolioExecution(ExecutionOptions):
+    """How partitions are executed, where `--sample` says which they are."""
+
+    sample: Annotated[int | None, Parameter(parse=False)] = None
+
+    def plain(self) -> ExecutionOptions:
+        """Return them as an argument of the flow."""
+        return ExecutionOptions(**{name: getattr(self, name) for name in self.model_fields_set})
+
+
 find_portfolio = command_of(
     PortfolioCall,
     """Find on a sample of partitions the few settings of a trainer that do best together.
@@ -62,6 +75,11 @@ find_portfolio = command_of(
             Names,
             Read(value=lambda texts: parse_tune(texts, "--space")),
             Parameter(help=SPACE),
+        ],
+        "execution": Annotated[
+            PortfolioExecution,
+            Read(value=PortfolioExecution.plain, default=PortfolioExecution()),
+            Parameter(name="*", group=EXECUTION),
         ],
     },
 )

@@ -130,6 +130,37 @@ def test_words_behind_two_dashes_are_those_of_the_script(asked, capsys):
     assert "Unknown option: --node. Did you mean --nodes?" in capsys.readouterr().err
 
 
+def test_variables_of_a_script_are_as_they_were_typed(asked):
+    words = ("--environment-variables", "EMPTY=", "--environment-variables", "FLAGS= -x=1 ")
+    call = asked("run-script", "x.py", *words)
+    assert call.environment_variables == {"EMPTY": "", "FLAGS": " -x=1 "}
+
+
+@pytest.mark.parametrize("word", ["--debug", "--prefect"])
+def test_options_of_all_commands_may_be_words_of_a_script(word, asked):
+    assert asked("run-script", "x.py", "--", word).arguments == [word]
+
+
+@pytest.mark.parametrize("flow", COMMANDS)
+def test_no_option_is_there_twice(flow):
+    app = App(default_parameter=COMMON)
+    app.default(COMMANDS[flow])
+    typed = [each for each in app.assemble_argument_collection() if each.parse]
+    names = [name for each in typed for name in each.names if name != "*"]
+    assert len(set(names)) == len(names)
+
+
+def test_the_sample_of_a_portfolio_is_no_dry_run(asked):
+    words = ("--trainer", "mean", "--label", "y", "--space", "a=1", "--max-failed", "0")
+    call = asked("find-portfolio", *ROWS, *words, "--sample", "4")
+    assert (call.sample, call.execution) == (4, ExecutionOptions(max_failed=0))
+
+
+def test_a_command_without_rows_has_no_options_of_their_files():
+    assert "reading" in inspect.signature(train.train).parameters
+    assert "reading" not in inspect.signature(run_script.run_script).parameters
+
+
 @dataclass(frozen=True)
 class ImaginedCall(MapCall):
     """A call with one more field."""
