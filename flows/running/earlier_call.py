@@ -17,6 +17,7 @@ from partwise.errors import InputError
 from partwise.flows.running.connections import open_rows, open_store
 from partwise.planning.earlier_rows import keys_of_run
 from partwise.planning.trust import check_trusted, is_made_here
+from partwise.renamed import with_new_names
 from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import Run
 from partwise.sources.descriptions import Source
@@ -61,9 +62,11 @@ class EarlierCall:
         return read_arguments(self.call, is_own=is_made_here(self.run))[1]
 
     def _plain(self, argument: str) -> Any:
-        """Return an argument as it is written down; None: there is none."""
+        """Return an argument, by its name of today, as it is written down; None: there is none."""
         arguments = self.call.get("arguments")
-        return arguments.get(argument) if isinstance(arguments, Mapping) else None
+        if not isinstance(arguments, Mapping):
+            return None
+        return with_new_names(str(self.call.get("flow")), arguments).get(argument)
 
     def open_rows(self, data: Any, columns: Any, filter: Any) -> Source:  # noqa: A002
         """Open the rows that a caller gives, or those of the run where none are given.

@@ -245,7 +245,12 @@ class Claim:
     def _by_names_of_today(self, parts: Mapping[str, str]) -> dict[str, str]:
         now = RENAMED.get(KINDS[self.identity.kind].flow, {})
         names = {f"{old}=": f"{new}=" for old, new in now.items()}
-        return {names.get(name, name): part for name, part in parts.items()}
+        found: dict[str, str] = {}
+        for name in sorted(parts):
+            # Two arguments of a script are one now: a change of either counts.
+            new = names.get(name, name)
+            found[new] = found.get(new, "") + parts[name]
+        return found
 
     def begin(self, *, n_shards: int, intent: Intent, partitions: int | None = None) -> None:
         """Claim the run if it is new, and write down the generation that begins.

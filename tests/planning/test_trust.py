@@ -123,7 +123,10 @@ def test_exports_use_nothing_of_such_a_call_but_plain_settings(forge, canary_hos
         earlier.open_rows("", None, None)
     with pytest.raises(TrustError):
         earlier.named("exporter")
-    assert earlier.named("inputs") == ""
+    assert earlier.named("example_inputs") == ""
+    written_before = call_of(flow="export_models", trainer=None, inputs="os:getcwd")
+    with pytest.raises(TrustError):
+        EarlierCall.of(forge(written_before)).named("example_inputs")
     functions = {"kind": "best", "label": "y", "candidates": ["os:system"]}
     with pytest.raises(TrustError):
         EarlierCall.of(forge(call_of(trainer=functions))).trainer  # noqa: B018 (a property)

@@ -54,6 +54,20 @@ def test_a_run_keeps_its_identity(ended, on_existing, changes, error, message) -
     assert ended.refresh().generation == 1
 
 
+@pytest.mark.parametrize("changed", ["params=", "arguments="])
+def test_what_changed_of_a_script_is_told_by_names_of_today(make_run, changed) -> None:
+    before = {"params=": "1", "arguments=": "2", "backend=": "3"}
+    code = replace(INTENT, code_parts=before)
+    identity = Identity(run_id="run", kind="run-script", key_columns=(KEY,))
+    with Claim(make_run.store, identity, "error") as claim:
+        claim.begin(n_shards=1, intent=code)
+    after = replace(INTENT, code_fingerprint="d", code_parts={**before, changed: "4"})
+    with Claim(make_run.store, identity, "resume") as claim:
+        told = claim.why_nothing_counts(after)
+    assert told is not None
+    assert told.endswith("run again: arguments= has changed.")
+
+
 def test_a_run_of_before_its_kind_had_a_name_is_gone_on_with(ended) -> None:
     with Claim(ended.store, identity(kind="find-portfolio"), "resume") as claim:
         assert claim.existing is not None
