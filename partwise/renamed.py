@@ -77,6 +77,34 @@ def with_new_names(owner: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return {names.get(name, name): value for name, value in values.items()}
 
 
+def block_of_today(name: str) -> str:
+    """Return the name of a saved block, as an earlier version wrote it down, by its kind of today.
+
+    Example:
+        >>> block_of_today("sql-table/prod")
+        'table-block/prod'
+    """
+    kind, slash, saved = name.partition("/")
+    return f"{RENAMED['blocks'].get(kind, kind) if slash else kind}{slash}{saved}"
+
+
+def block_is_called_now(name: str) -> str:
+    """Return the sentence that says what a saved block is called now; empty where it is so called.
+
+    Example:
+        >>> block_is_called_now("store-block/prod")
+        ''
+    """
+    now = block_of_today(name)
+    if now == name:
+        return ""
+    old, new = (each.partition("/")[0] for each in (name, now))
+    return (
+        f"{name!r}: blocks of the kind {old} are of the kind {new} now; save this one again and "
+        f"write {now}."
+    )
+
+
 def first_names(owner: str) -> Mapping[str, str]:
     """Return by its name of today what something was called first.
 

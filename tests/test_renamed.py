@@ -113,6 +113,15 @@ def test_words_and_arguments_by_name_of_an_old_script_are_one_list():
     assert read["arguments"] == ["--epochs", "3", "--quick", "--data", "{inputs.sales}"]
 
 
+def test_saved_blocks_of_an_old_call_are_found_by_their_kinds_of_today():
+    recipe = {"sources": [{"block": "sql-source/shop"}, {"paths": ["sql-source/a.csv"]}]}
+    call = {"flow": "map_partitions", "data": recipe | {"columns": None, "filter": None}}
+    call |= {"version": None, "arguments": {"output": "sql-table/prod"}}
+    _, read = read_arguments(call)
+    assert read["data"] == ["query-block/shop", ["sql-source/a.csv"]]
+    assert read["output"] == "table-block/prod"
+
+
 def test_an_old_name_is_no_way_around_the_check_of_functions():
     call = {"flow": "export_models", "data": None, "version": None}
     call["arguments"] = {"training_run_id": "r", "inputs": "os:system"}

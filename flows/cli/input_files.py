@@ -10,6 +10,7 @@ from partwise.choices import Format, SchemaPolicy
 from partwise.errors import InputError
 from partwise.flows.cli.options import ROWS, Names
 from partwise.flows.cli.parsing import split_names
+from partwise.renamed import block_of_today
 from partwise.sources.files.reading_options import CsvOptions, ExcelOptions
 
 if TYPE_CHECKING:
@@ -89,4 +90,5 @@ def _with_names(options: CsvOptions | ExcelOptions) -> Any:
 
 def is_block_name(data: Any) -> bool:
     """Whether a source is the name of a saved block, which only Prefect's server knows."""
-    return isinstance(data, str) and data.startswith(("files-block/", "query-block/"))
+    blocks = ("files-block/", "query-block/")
+    return isinstance(data, str) and block_of_today(data).startswith(blocks)

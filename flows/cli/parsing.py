@@ -17,6 +17,7 @@ from cyclopts import (
 from partwise.errors import InputError
 from partwise.formatting import nearest
 from partwise.renamed import RENAMED
+from partwise.runs.kinds import KINDS
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -121,7 +122,7 @@ def describe_wrong_option(error: CycloptsError) -> str | None:
     if isinstance(error, UnknownOptionError):
         old = (error.token.keyword or error.token.value).partition("=")[0]
         known = {name for each in error.argument_collection for name in each.names}
-        return _is_called_now(old, known)
+        return _is_called_now(old, known, (error.command_chain or ("",))[0])
     from pydantic import ValidationError
 
     cause, argument = error.__cause__, error.argument
@@ -166,12 +167,15 @@ def _describe_missing(error: MissingArgumentError) -> str | None:
     return f"{argument.name} is missing: {meaning}" if meaning else f"{argument.name} is missing."
 
 
-def _is_called_now(old: str, known: Collection[str]) -> str | None:
+def _is_called_now(old: str, known: Collection[str], command: str = "") -> str | None:
     """Return what an option is called now; None: it was never called so, or of another command."""
     if old == "--param" and "ARGUMENTS" in known:
         return 'Arguments of a script stand behind "--" now, such as -- --epochs 3.'
     # `--inputs` of export was the function that makes example inputs.
-    others = (names for owner, names in RENAMED.items() if owner != "ExportOptions")
+    others = [names for owner, names in RENAMED.items() if owner != "ExportOptions"]
+    flow = KINDS[command].flow if command in KINDS else f"model_{command}"
+    # What one flow calls so another one may call otherwise.
+    others.insert(0, RENAMED.get(flow, {}))
     field = old.removeprefix("--").replace("-", "_")
     found = (flag(names[field]) for names in (_OF_THE_SHELL, *others) if field in names)
     now = next((new for new in found if new in known), None)

@@ -45,7 +45,6 @@ map_ = command_of(
 )
 
 
-
 class PortfolioExecution(ExecutionOptions):
     """How partitions are executed, where `--sample` says which they are."""
 

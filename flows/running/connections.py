@@ -39,7 +39,7 @@ from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.output import Output
 from partwise.publishing.sql_output import Table
 from partwise.redaction import remember
-from partwise.renamed import first_names
+from partwise.renamed import block_is_called_now, block_of_today
 from partwise.sources.descriptions import Source
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.remote_files import bucket_of
@@ -175,11 +175,8 @@ def names_block(value: Any, kind: type[Block]) -> TypeGuard[str]:
     if not isinstance(value, str):
         return False
     slug = kind.get_block_type_slug()
-    if value.startswith(f"{(old := first_names('blocks').get(slug))}/"):
-        raise InputError(
-            f"{value!r}: blocks of the kind {old} are of the kind {slug} now; save this one again "
-            f"and write {slug}/{value.partition('/')[2]}."
-        )
+    if (sentence := block_is_called_now(value)) and block_of_today(value).startswith(f"{slug}/"):
+        raise InputError(sentence)
     return value.startswith(f"{slug}/")
 
 

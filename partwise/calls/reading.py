@@ -14,7 +14,7 @@ from partwise.calls.written import TORCH, names_function
 from partwise.errors import InputError, PartwiseError, RunFormatError, SerdeError
 from partwise.models.serdes import SERDES, ModelSerde
 from partwise.publishing.sql_output import Table
-from partwise.renamed import with_new_names
+from partwise.renamed import block_of_today, with_new_names
 from partwise.scripts.spec import argument_words
 from partwise.sources.opening import data_of_recipe
 from partwise.trainers import TrainerSettings
@@ -140,6 +140,8 @@ def _from_plain(name: str, kind: Any, role: Role, value: Any, is_own: bool) -> A
         return _serde_from_json(value["name"], value["settings"], is_own)
     if name == "output" and isinstance(value, dict):
         return Table(**value)
+    if name == "output":
+        return block_of_today(value)
     if name == "eval_data":
         return {key: data_of_recipe(recipe) for key, recipe in value.items()}
     if isinstance(kind, type) and issubclass(kind, BaseModel):

@@ -14,6 +14,7 @@ from partwise.calls.one_model import DistributedCall, TuneCall
 from partwise.calls.partitions import InferCall, MapCall, PortfolioCall, TrainCall
 from partwise.calls.pipeline import PipelineCall
 from partwise.datasets.dataset import resolve_references
+from partwise.errors import InputError
 from partwise.planning.earlier_rows import keys_of_run, recipe_of
 from partwise.planning.partitions import (
     check_kept,
@@ -21,6 +22,7 @@ from partwise.planning.partitions import (
     checked_trainer,
     keys_of,
 )
+from partwise.renamed import block_is_called_now
 from partwise.runs.claim import refuse_existing
 from partwise.runs.documents import check_run_id
 from partwise.runs.exports import check_has_models, has_one_model
@@ -114,6 +116,8 @@ def check_inference(call: PipelineCall, earlier: Sequence[KeyColumn]) -> None:
 
 
 def _names_block(value: Any) -> bool:
+    if isinstance(value, str) and (sentence := block_is_called_now(value)):
+        raise InputError(sentence)
     return isinstance(value, str) and value.startswith(_BLOCKS)
 
 

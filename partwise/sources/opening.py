@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from partwise.errors import ColumnError, InputError, SourceError
 from partwise.formatting import shortened
+from partwise.renamed import block_of_today
 from partwise.sources.descriptions import Source, SourceDescription
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.rows import FileRows
@@ -208,7 +209,7 @@ def data_of_recipe(recipe: Mapping[str, Any]) -> Any:
     if "query" in options:
         return Query(**options["query"])
     if "block" in options:
-        return options["block"]
+        return block_of_today(options["block"])
     if options.keys() == {"paths"}:
         return options["paths"]
     return Files.from_recipe(options)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -196,6 +197,7 @@ OLD = [
     ((*MAP, "--inputs", "a"), "--inputs is called --files now"),
     ((*MAP, "--partition-cpus=2"), "--partition-cpus is called --cpus now"),
     (("export", "run", "--inputs", "a:b"), "--inputs is called --example-inputs now"),
+    (("pipeline", *ROWS, "--trainer", "mean", "--inputs", "a:b"), "called --example-inputs now"),
     (("export", "run", "--model-inputs", "tensor"), "--model-inputs is called --input-layout now"),
     (("validate", "run", "--model-format", "onnx"), "--model-format is called --format now"),
     (("run", "x.py"), "partwise run is called partwise run-script now"),
@@ -211,6 +213,20 @@ OLD = [
 def test_an_old_option_is_told_its_new_name(words, message, capsys):
     assert main(words) == 2
     assert message in capsys.readouterr().err
+
+
+OLD_BLOCKS = [
+    (("file-source/a", *ROWS[1:]), "file-source are of the kind files-block now; .* files-block/a"),
+    (("sql-source/a", *ROWS[1:]), "sql-source are of the kind query-block now"),
+    ((*ROWS, "--store", "artifact-store/a"), "of the kind store-block now; .* store-block/a"),
+    (("file-source/a", *ROWS[1:], "--types", "a=string"), "'file-source/a' says itself how"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), OLD_BLOCKS)
+def test_a_block_by_an_old_name_is_no_path(words, message, capsys):
+    assert main(("train", *words, "--trainer", "mean", "--label", "y")) == 2
+    assert re.search(message, capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("flow", COMMANDS)
