@@ -48,6 +48,8 @@ _OF_THE_SHELL = {
     "input": "inputs",
     "output": "outputs",
     "env": "environment_variables",
+    # Of a command that has both, the GPUs of each partition or rank.
+    "gpus": "devices",
 }
 """Options that were called otherwise once, besides those of `partwise.renamed`."""
 
@@ -128,7 +130,10 @@ def describe_wrong_option(error: CycloptsError) -> str | None:
     cause, argument = error.__cause__, error.argument
     if not isinstance(cause, ValidationError) or argument is None:
         return None
-    return _describe_first(cause, {child.keys[-1]: child.name for child in argument.children})
+    told = _describe_first(cause, {child.keys[-1]: child.name for child in argument.children})
+    if told.startswith("--gpus: Input should be a valid integer"):
+        told += " It says how many; which GPUs of this machine there are workers for, --devices."
+    return told
 
 
 def in_words_of_the_shell(message: str) -> str:

@@ -200,6 +200,8 @@ OLD = [
     (("pipeline", *ROWS, "--trainer", "mean", "--inputs", "a:b"), "called --example-inputs now"),
     (("export", "run", "--model-inputs", "tensor"), "--model-inputs is called --input-layout now"),
     (("validate", "run", "--model-format", "onnx"), "--model-format is called --format now"),
+    (("runs", "resume", "run", "--gpus", "0"), "--gpus is called --devices now"),
+    ((*MAP, "--gpus", "0,1"), "It says how many; which GPUs of this machine"),
     (("run", "x.py"), "partwise run is called partwise run-script now"),
     (("run-script", "x.py", "--node-count", "2"), "--node-count is called --nodes now"),
     (("run-script", "x.py", "--env", "A=1"), "--env is called --environment-variables now"),
