@@ -123,11 +123,14 @@ class ClusterOptions:
         """Return the cluster of a flow: a block, for which Prefect is imported.
 
         Raises:
-            InputError: The options contradict each other, or the address is refused.
+            InputError: The options contradict each other, there is no cluster of the name, or the
+                address is refused.
         """
         from partwise.blocks import CudaCluster, CustomCluster, LocalCluster, RemoteCluster
+        from partwise.flows.running.connections import open_cluster
 
-        self.checked()
+        if isinstance(named := self.checked(), str):
+            return open_cluster(named)
         options = given_options(vars(self))
         if self.address is not None:
             return build_settings(RemoteCluster, **options)

@@ -307,6 +307,9 @@ def test_a_cluster_is_local_or_gpus_or_an_address() -> None:
     )
     assert ClusterOptions(max_workers=2).build() == LocalCluster(max_workers=2)
     assert ClusterOptions(cluster="cuda-cluster/big").checked() == "cuda-cluster/big"
+    # As `doctor` looks at it.
+    local = "tcp://127.0.0.1:8786"
+    assert ClusterOptions(cluster=local).build() == RemoteCluster(address=local)
 
 
 @pytest.mark.parametrize(
