@@ -37,6 +37,7 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "GangOptions": {"time_limit_s": "timeout_s", "max_restarts": "max_retries"},
     "ExportOptions": {"inputs": "input_layout"},
     "Tuned": {"timeout_s": "max_duration_s"},
+    "RankContext": {"hyperparameters": "params"},
     "TorchDistributor": {"hyperparameters": "params"},
     "train_models": {"inputs": "files"},
     "run_inference": {"inputs": "files", "model_format": "format"},

@@ -16,7 +16,9 @@ from partwise import (
     InputError,
     LightGBMTrainer,
     Mean,
+    RankContext,
     ScalingConfig,
+    TorchDistributor,
     Tuned,
     randint,
 )
@@ -55,6 +57,15 @@ def test_an_old_setting_is_told_the_new_one(kind, old, value):
     with pytest.raises(ValueError, match=f"{old} is called {new} now"):
         kind(**{old: value})
     assert getattr(kind(**{new: value}), new) == value
+
+
+def test_an_old_name_in_the_code_of_a_rank_is_told_the_new_one():
+    with pytest.raises(AttributeError, match="hyperparameters is called params now"):
+        _ = RankContext(rank=0, world_size=1).hyperparameters
+    with pytest.raises(AttributeError, match="'RankContext' object has no attribute 'hyper'"):
+        _ = RankContext(rank=0, world_size=1).hyper
+    with pytest.raises(InputError, match="hyperparameters is called params now"):
+        TorchDistributor("os:getcwd", hyperparameters={})
 
 
 @pytest.mark.parametrize("owner", [name for name in RENAMED if name in partwise.__all__])

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from partwise.errors import InputError
 from partwise.ranks.protocols import Backend, Checkpoints, Exchange, RankRows, Share
+from partwise.renamed import is_called_now
 
 if TYPE_CHECKING:
     from partwise.connector.data_connector import DataConnector
@@ -66,6 +67,13 @@ class RankContext:
     """Told of each `report` with a step; None: nobody asks how far this rank is."""
     reserved: socket.socket | None = field(default=None, repr=False)
     """What holds this rank's port."""
+
+    if not TYPE_CHECKING:
+        # Else mypy would believe every name.
+        def __getattr__(self, name: str) -> Any:
+            if sentence := is_called_now("RankContext", name):
+                raise AttributeError(f"{sentence}.")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def share(
         self,

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from partwise.errors import FunctionError, InputError
 from partwise.outcomes import Result
 from partwise.ranks.context import RankContext
 from partwise.ranks.current_context import set_context
 from partwise.ranks.protocols import Backend
+from partwise.renamed import is_called_now
 from partwise.trainers.resolving import resolve_trainer
 
 if TYPE_CHECKING:
@@ -53,6 +54,14 @@ class TorchDistributor:
     """What `context.params` holds; those of the call come first."""
     timeout_s: float | None = None
     """How long ranks wait for each other in a collective; None: as long as torch has it."""
+
+    def __new__(cls, *_: Any, **named: Any) -> Self:
+        """Refuse names of before, which Python would call unexpected ones."""
+        for name in named:
+            if sentence := is_called_now("TorchDistributor", name):
+                raise InputError(f"TorchDistributor: the argument {sentence}.")
+        # With slots, the class is made twice, and super() would ask the first.
+        return object.__new__(cls)
 
     def __post_init__(self) -> None:
         """Refuse before any work what could not be called on a rank.
