@@ -3,7 +3,9 @@
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,9 @@ from partwise.renamed import is_called_now
 
 if TYPE_CHECKING:
     from partwise.connector.data_connector import DataConnector
+
+RELEASE_S = 1.0
+"""For so long a rank waits for its port to be free, which takes milliseconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +120,11 @@ class RankContext:
 
     def release_port(self) -> tuple[str, int]:
         """Give up this rank's reserved port, for what binds it next, and return its address."""
-        if self.reserved is not None:
+        host, port = self.addresses[self.rank]
+        if self.reserved is not None and self.reserved.fileno() >= 0:
             self.reserved.close()
-        return self.addresses[self.rank]
+            _await_release(port)
+        return host, port
 
     def report(self, **metrics: float) -> None:
         """Set metrics of this rank; the newest value of each stands in the ledger.
@@ -240,3 +247,19 @@ class RankContext:
             StoreError: The store cannot be read.
         """
         return None if self.checkpoints is None else self.checkpoints.resume_from()
+
+
+def _await_release(port: int) -> None:
+    """Wait until no other process holds a port any more.
+
+    The processes by which it came to this one close it just after they have handed it over: later
+    than this one asks for it, where the machine is busy.
+    """
+    deadline = time.monotonic() + RELEASE_S
+    while time.monotonic() < deadline:
+        with socket.socket() as probe, suppress(OSError):
+            # What is left of connections of before is no holder, and those who reserve set it not.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("", port))
+            return
+        time.sleep(0.001)
