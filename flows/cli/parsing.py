@@ -178,7 +178,7 @@ def _is_called_now(old: str, known: Collection[str], command: str = "") -> str |
         return 'Arguments of a script stand behind "--" now, such as -- --epochs 3.'
     # `--inputs` of export was the function that makes example inputs.
     others = [names for owner, names in RENAMED.items() if owner != "ExportOptions"]
-    flow = KINDS[command].flow if command in KINDS else f"model_{command}"
+    flow = next((kind.flow for name, kind in KINDS.items() if name == command), f"model_{command}")
     # What one flow calls so another one may call otherwise.
     others.insert(0, RENAMED.get(flow, {}))
     field = old.removeprefix("--").replace("-", "_")
