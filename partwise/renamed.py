@@ -3,7 +3,7 @@
 One table for Python, for documents of runs that an earlier version wrote, and for the command line.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -59,6 +59,13 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     },
 }
 """By the name of a class, a flow or a module: its old names and their new ones."""
+_SETTINGS = {
+    "execution": "ExecutionOptions",
+    "scaling": "ScalingConfig",
+    "gang": "GangOptions",
+    "options": "ExportOptions",
+}
+"""The classes of arguments that are settings."""
 
 
 def is_called_now(owner: str, name: str) -> str:
@@ -70,6 +77,20 @@ def is_called_now(owner: str, name: str) -> str:
     """
     now = RENAMED.get(owner, {}).get(name, "")
     return now and f"{name} is called {now} now"
+
+
+def old_names_in(flow: str, parameters: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what each old name among the parameters of a flow is now, also of its settings.
+
+    Example:
+        >>> list(old_names_in("train_models", {"execution": {"partition_cpus": 2}}))
+        ['partition_cpus is called cpus now']
+    """
+    for name, value in parameters.items():
+        if sentence := is_called_now(flow, name):
+            yield sentence
+        if name in _SETTINGS and isinstance(value, Mapping):
+            yield from filter(None, (is_called_now(_SETTINGS[name], each) for each in value))
 
 
 def with_new_names(owner: str, values: Mapping[str, Any]) -> dict[str, Any]:

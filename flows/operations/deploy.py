@@ -36,6 +36,7 @@ from partwise import blocks
 from partwise.errors import InputError, ServiceError
 from partwise.flows.orchestration.announcement import DEPLOYMENT_LABEL
 from partwise.formatting import did_you_mean
+from partwise.renamed import old_names_in
 from partwise.scripts.infrastructure import CONTAINER_POOLS
 from partwise.scripts.pool_template import extended
 
@@ -102,6 +103,11 @@ def read_project(folder: Path, pool: str | None = None) -> ProjectFile:
     deployments = document.get("deployments") if isinstance(document, dict) else None
     if not deployments:
         raise InputError(f"{path} has no deployments.")
+    for deployment in deployments:
+        flow = str(deployment.get("entrypoint", "")).replace(":", ".").rpartition(".")[2]
+        for sentence in old_names_in(flow, deployment.get("parameters") or {}):
+            # Else the flow run would say so, on the night that it is due.
+            raise InputError(f"{path}, deployment {deployment.get('name')!r}: {sentence}.")
     left: tuple[str, ...] = ()
     if pool is not None:
         there = [one for one in deployments if _can_be_in(one, pool)]

@@ -5,7 +5,7 @@ import inspect
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -48,7 +48,7 @@ from partwise.flows.orchestration.states import (
 )
 from partwise.flows.orchestration.suspension import suspension
 from partwise.redaction import masked
-from partwise.renamed import is_called_now
+from partwise.renamed import old_names_in
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
 from partwise.scripts.infrastructure import is_work_pool
@@ -229,11 +229,10 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
             fill_in(valid["run_id"], datetime.now(UTC))
         return valid
 
-    def _refuse_old_names(self, names: Iterable[str]) -> None:
+    def _refuse_old_names(self, parameters: Mapping[str, Any]) -> None:
         flow = self._call.flow()
-        for name in names:
-            if sentence := is_called_now(flow, name):
-                raise InputError(f"{flow}: the argument {sentence}.")
+        for sentence in old_names_in(flow, parameters):
+            raise InputError(f"{flow}: the argument {sentence}.")
 
     def serialize_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters as Prefect may store them: small plain values, or a type's name."""

@@ -288,3 +288,22 @@ def test_a_file_of_schedules_only_is_not_deployed_elsewhere(tmp_path: Path) -> N
     with pytest.raises(InputError, match="started by a schedule or an event"):
         read_project(tmp_path, "other")
     assert read_project(tmp_path, "own").deployments == [deployment]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"inputs": ["a.txt"]}, "inputs is called files now"),
+        ({"execution": {"partition_cpus": 2}}, "partition_cpus is called cpus now"),
+    ],
+)
+def test_old_names_of_parameters_are_not_deployed(tmp_path: Path, given, sentence: str) -> None:
+    deployment = {
+        "name": "nightly",
+        "entrypoint": "partwise.flows.train_models.train_models",
+        "work_pool": {"name": "own"},
+        "parameters": given,
+    }
+    (tmp_path / "prefect.yaml").write_text(yaml.safe_dump({"deployments": [deployment]}))
+    with pytest.raises(InputError, match=f"deployment 'nightly': {sentence}"):
+        read_project(tmp_path)
