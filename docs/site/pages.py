@@ -25,7 +25,7 @@ OF_THE_REPOSITORY = [
 # Which page of the reference has the public names of a floor of the library.
 API_PAGES = {
     "Start a run": ("flows",),
-    "What a function gets and returns": ("connector", "outcomes"),
+    "What a function gets and returns": ("connector", "ranks", "outcomes"),
     "Trainers": ("trainers", "evaluation", "tuning"),
     "How a run is executed": ("engine", "environments", "gangs", "scripts"),
     "Runs, datasets and stores": ("runs", "reports", "datasets", "store"),

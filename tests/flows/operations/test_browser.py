@@ -162,7 +162,7 @@ def test_the_older_form_works_as_well(production: Production, page: "Page", show
     areas.nth(0).fill(str(production.folder / "rows.parquet"))
     areas.nth(1).fill("k")
     areas.nth(2).fill("mine:first_row")
-    areas.nth(3).fill("from-older-form")
+    area(page, "run_id (Optional)").fill("from-older-form")
     show(page, "older-form")
     submit(page)
     ended = production.wait(flow_run_named(production, "from-older-form"))

@@ -72,8 +72,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def send(production: Production, run_id: str, pool: str = "partwise", **more: Any) -> Run:
     arguments: dict[str, Any] = {
         "source_directory": "project",
-        "params": {"epochs": 3},
-        "arguments": ["--rows", "{inputs.rows}"],
+        "arguments": {"epochs": 3, "rows": "{inputs.rows}"},
         "inputs": {"rows": "rows.csv", "folder": Path("more")},
         "store": production.store,
         "infrastructure": Infrastructure(environment_variables={"LEVEL": "7"}),
