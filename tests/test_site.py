@@ -90,8 +90,8 @@ def test_every_command_has_its_options_on_a_page(pages) -> None:
     names = [name for name in app if not name.startswith("-")]
     assert [name for name in names if f"commands/{name}.html" not in pages] == []
     train = pages["commands/train.html"].text
-    assert "partwise train --trainer STR --partition-by STR... [OPTIONS] DATA" in train
-    assert "the run <run_id>-sample" in train
+    assert "partwise train --partition-by STR... --trainer STR [OPTIONS] DATA" in train
+    assert "the run RUN_ID-sample" in train
     assert "partwise runs compare" in pages["commands/runs.html"].text
 
 
@@ -121,7 +121,7 @@ def test_a_reader_without_a_server_finds_a_word(site, browser, width, scheme) ->
     page.goto(f"file://{site}/index.html")
     if width < 1000:
         page.locator("label[for=__search]").first.click()
-    page.locator("input.md-search__input").press_sequentially("timeout_s")
+    page.locator("input.md-search__input").press_sequentially("retry_backoff_s")
     found = page.locator(".md-search-result__link").first
     found.wait_for()
     assert "How a run is executed" in found.inner_text()
