@@ -1,10 +1,10 @@
-"""Lists of docs/security.md, and the modules of the code that they are held against."""
+"""Lists of security.md and reliability.md, and the modules that they are held against."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "security.md"
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("security", "reliability")]
 
 
 def modules() -> Iterator[tuple[str, Path]]:
@@ -21,8 +21,9 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 
 def tables(heading: str) -> list[list[list[str]]]:
-    """Return the tables below a heading of the page: the cells of each row, without its head."""
-    section = PAGE.read_text().partition(f"{heading}\n")[2].partition("\n#")[0]
+    """Return the tables below a heading of these pages: the cells of each row, without its head."""
+    text = "\n".join(page.read_text() for page in PAGES)
+    section = text.partition(f"{heading}\n")[2].partition("\n#")[0]
     found = [each.strip().splitlines() for each in section.split("\n\n")]
     return [
         [row.strip("| ").split(" | ") for row in rows[2:]]

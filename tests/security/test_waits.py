@@ -1,4 +1,4 @@
-"""docs/security.md lists every wait and its limit; held against the code that waits.
+"""docs/reliability.md lists every wait and its limit; held against the code that waits.
 
 A wait needs no line where its call has a limit and does not stand in a loop: then the call ends in
 that time. In a loop, or without a limit, a line says what ends it.
@@ -130,7 +130,7 @@ def listed() -> list[tuple[set[str], str]]:
 def test_every_wait_is_bounded_or_listed_with_what_ends_it() -> None:
     found = {place.name for place in waits() if not place.is_bounded or place.in_loop}
     named = [name for names, _ in listed() for name in names]
-    assert sorted(found - set(named)) == [], "what ends these waits? Say it in docs/security.md"
+    assert sorted(found - set(named)) == [], "what ends these waits? Say it in docs/reliability.md"
     assert sorted(set(named) - found) == [], "these wait for nothing any more"
     assert len(named) == len(set(named))
 
