@@ -203,6 +203,7 @@ def _field_names(kind: Any) -> list[str]:
 def _reader(kind: Any) -> Callable[[Any], Sequence[Any]]:
     """Return what gives the values of all fields of a dataclass."""
     names = _field_names(kind)
+    # Of a single name it would give the value itself, and no sequence.
     if len(names) > 1:
         return attrgetter(*names)
     return lambda value: [getattr(value, name) for name in names]
@@ -231,9 +232,12 @@ class Connection:
         self._packer: Any = msgpack.Packer(  # type: ignore[attr-defined, no-untyped-call]
             default=_plain, unicode_errors="replace"
         )
+        # Keys of maps may be integers: those of `OpenShard.models` are.
         self._unpacker: Any = msgpack.Unpacker(  # type: ignore[attr-defined, no-untyped-call]
             max_buffer_size=LARGEST_MESSAGE_BYTES, strict_map_key=False
         )
+        # select() takes no descriptor above 1,023, and a child's is moved far above; a timeout of
+        # the socket would cut off what is being sent as well.
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN | select.POLLHUP)
 
@@ -254,6 +258,7 @@ class Connection:
         """
         while True:
             try:
+                # First what is here already: poll() knows nothing of it, and a read may bring more.
                 received = next(self._unpacker, None)
                 if received is not None:
                     name, values = received
@@ -266,6 +271,7 @@ class Connection:
             try:
                 data = self._socket.recv(READ_BYTES)
             except ConnectionError:
+                # As when the other side dies before it has read all that it was sent.
                 data = b""
             if not data:
                 raise EOFError("the other side of the connection is gone")

@@ -83,6 +83,7 @@ class Reporter:
         if not self._beats:
             return
         sleep = _deep_sleep(self._thread)
+        # Silent only where it has slept since the last beat without a break: short ones are usual.
         if not sleep or sleep != self._sleep:
             self._send()
         self._sleep = sleep

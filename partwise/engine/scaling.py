@@ -256,6 +256,7 @@ def _by_host(workers: Iterable[ClusterWorker]) -> dict[str, list[ClusterWorker]]
 
 
 def _order(worker: ClusterWorker) -> tuple[str, str, str]:
+    # Names of workers are numbers as a rule, of which 10 comes behind 9.
     return worker.host, worker.name.zfill(12), worker.address
 
 

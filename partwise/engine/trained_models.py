@@ -149,6 +149,8 @@ def _places(
             first, last = artifacts[start], artifacts[stop - 1]
             size = last.offset + last.stored_bytes - first.offset
             base = file.tell() - first.offset
+            # Of a bundle that is gone only those partitions are to fail whose models it had: what
+            # is found in their place differs from the checksum.
             with contextlib.suppress(FileNotFoundError):
                 file.write(store.read_range(paths[first.bundle], first.offset, size))
             for artifact in artifacts[start:stop]:

@@ -154,6 +154,7 @@ class ClusterWatch:
         # A long step says that this process, or the scheduler, was held up, and not the workers.
         self._watched_s += min(step_s, max(_LARGEST_STEP_S, len(workers) / 50))
         for address, worker in workers.items():
+            # By the scheduler's clock: only that it has changed counts, and never how old it is.
             seen = float(worker["last_seen"])
             if self._heard.get(address, (0.0, 0.0))[0] != seen:
                 self._heard[address] = (seen, self._watched_s)

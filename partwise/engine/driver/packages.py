@@ -23,6 +23,7 @@ def build_on_workers(client: "Client", resolved: ResolvedEnvironment, watch: Clu
     it likes; a worker of which nothing is heard is not waited for.
     """
     since = time.monotonic()
+    # One worker of each machine builds, and the others of it find what it has built.
     by_host = {worker.host: worker.address for worker in cluster_workers(client)}
     loop: Any = client.loop
     asked: dict[Future[Any], str] = {

@@ -105,6 +105,7 @@ def _fingerprint(values: Mapping[str, Any]) -> str:
     try:
         return hashlib.sha256(canonical_bytes(dict(values))).hexdigest()
     except TypeError:
+        # Equal to no other, so that these partitions run again: what is unknown counts as changed.
         return f"unknown-{secrets.token_hex(16)}"
 
 
