@@ -32,6 +32,7 @@ class Leftovers:
 
     def __init__(self, named: NamedCode) -> None:
         self._named = named
+        # Only its length is asked for after each partition: enumerate() takes a lock and copies.
         self._active = threading._active  # type: ignore[attr-defined]
         self._threads = set(threading.enumerate())
         self._processes = {pid for pid in children_of(os.getpid()) if is_running(pid)}
@@ -70,6 +71,7 @@ class Leftovers:
             found += self._look_at_threads()
         if is_thorough or self._looks_at_processes:
             with contextlib.suppress(ChildProcessError):
+                # Raises where there is no child, as a rule: one call in place of reads in /proc.
                 os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
                 found += self._look_at_processes()
         return found

@@ -62,6 +62,7 @@ class ChildLog:
 
     def write(self, text: str) -> None:
         """Add lines of our own."""
+        # Not by sys.stderr, which the function may have closed or replaced.
         with contextlib.suppress(OSError):
             os.write(self._descriptor, (text + "\n").encode(errors="replace"))
 
@@ -80,6 +81,7 @@ def read_log(log_fd: int, size: int) -> bytes:
 
     What a function prints is the user's; but values that are known to be secret are masked.
     """
+    # Bytes that are no text come back as they were.
     text = _read(log_fd, size).decode("utf-8", "surrogateescape")
     return without_known_secrets(text).encode("utf-8", "surrogateescape")
 

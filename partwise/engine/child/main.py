@@ -223,6 +223,7 @@ class Child:
                     for index in indices:
                         if not self._run(index, attempt):
                             return
+                    # Before it says so: whoever ends an execution knows an idle child by its mark.
                     MARK.pack_into(self._mark, 0, -1, 0)
                     used = [name for name in LIBRARIES if name in sys.modules]
                     self.connection.send(Idle(libraries=used))
@@ -232,6 +233,7 @@ class Child:
         if len(content) <= INLINE_BYTES:
             return content
         self._files += 1
+        # With the number of the process: each fork counts on from the same number.
         path = Path(self.settings.directory, f"content-{self.pid}-{self._files}")
         path.write_bytes(content)
         return str(path)
@@ -367,6 +369,7 @@ class Child:
 
     def _success(self, index: int, produced: Produced) -> Outcome:
         model = rows = None
+        # Before the outcome, with which the worker puts them together when it comes.
         for filename, content in produced.files.items():
             self.connection.send(
                 Artifact(index=index, filename=filename, content=self.enclose(content))
@@ -396,6 +399,8 @@ class Child:
             content = path.read_bytes()
             path.unlink()
             return content
+        # Under another name: the next partition's model is written to the same path, perhaps before
+        # the worker has read this one.
         self._files += 1
         return str(path.rename(path.with_name(f"content-{self.pid}-{self._files}")))
 
@@ -413,6 +418,7 @@ class Child:
     def _is_bloated(self) -> bool:
         if anonymous_bytes(self.pid) <= self.settings.recycle_bytes:
             return False
+        # What allocators hold for later is kept by nobody, and not worth another process.
         pa.default_memory_pool().release_unused()
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)

@@ -115,6 +115,7 @@ class NamedCode:
     def _visit(self, value: object, waiting: list[object]) -> None:
         if id(value) in self._seen or isinstance(value, _PLAIN):
             return
+        # Held, since the number of what is freed would be given to another object.
         self._seen[id(value)] = value
         match value:
             case types.FunctionType():

@@ -75,6 +75,7 @@ class ProcessState:
         }
         self._names_decimal = bool(words & {"decimal", "getcontext", "setcontext", "prec"})
         self._context = decimal.getcontext().copy()
+        # There is no way to read it but to set it.
         self._umask = os.umask(0)
         os.umask(self._umask)
 
@@ -132,6 +133,7 @@ _ENVIRON_DATA: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-define
 
 
 def _environment() -> dict[bytes, bytes]:
+    # The bytes below os.environ, which would decode each variable to compare it.
     return _ENVIRON_DATA
 
 
@@ -315,6 +317,7 @@ def _set_limits(saved: list[tuple[int, int]]) -> None:
 
 def _logging_settings() -> Iterator[Setting]:
     root = logging.getLogger()
+    # That of the child's log: `_restore_output` has just put it there, alone.
     handler = root.handlers[0]
     words = _words("logging", "handlers", "getLogger", "addFilter")
     yield _list("filters of logging", root.filters, words=words)

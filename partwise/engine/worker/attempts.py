@@ -113,6 +113,7 @@ class Attempts:
             if failed and not self._pause(failed_at, attempt):
                 break
             waiting, attempt = failed, attempt + 1
+        # Last, and together: the whole machine has to wait for them.
         if starved:
             yield from self._run_alone(starved)
 
@@ -181,6 +182,7 @@ class Attempts:
         artifacts = [
             self.writer.add_artifact(partition_id, filename, content)
             for filename, content in outcome.artifacts.items()
+            # An upload that is named like the model gives way: no name stands twice.
             if model is None or filename != model.filename
         ]
         if model is not None:

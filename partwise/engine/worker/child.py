@@ -71,8 +71,10 @@ class ChildProcess:
         self._own_folder = own_folder_of(self._directory, token)
         self.work_path: str | None = None
         ours, theirs = socket.socketpair()
+        # Shared memory, and no message: it can be read when the child is dead, and costs nothing.
         mark_fd = os.memfd_create("partwise-mark")
         os.ftruncate(mark_fd, MARK.size)
+        # Appended to: the child empties it while processes that it started go on writing.
         self._log_fd = os.open(
             Path(self._directory, "log"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600
         )
@@ -108,6 +110,7 @@ class ChildProcess:
             shutil.rmtree(self._directory, ignore_errors=True)
             raise
         finally:
+            # The child alone has its end from now on: else nobody would see that it is gone.
             theirs.close()
             os.close(mark_fd)
             if held >= 0:
@@ -180,10 +183,13 @@ class ChildProcess:
     def kill(self) -> None:
         """Kill the child and everything that it started."""
         group = self.pid
+        # Before that its number is that of its keeper, which hears no SIGTERM while it is stopped:
+        # such an end took the 10 s after which a keeper is killed.
         if self._process.has_begun():
             self.pause()
         self._process.wait_end()
         needle = f"{ENVIRONMENT_MARK}={self.mark}".encode()
+        # A keeper may have been killed itself: what it has left is known by its mark or its group.
         end_all(lambda: find_marked(needle, group=group))
 
     def was_killed(self) -> bool:

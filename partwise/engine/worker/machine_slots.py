@@ -102,6 +102,7 @@ class SharedMachine:
 
         When the run is being stopped, nobody waits for others any more.
         """
+        # First: two that want to be alone would else wait for each other for ever.
         self._leave()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as gate:
             while not self._is_stopped() and not _bind(gate, self._alone):
@@ -114,6 +115,7 @@ class SharedMachine:
 def _names_beginning(name: str) -> bool:
     """Whether a socket has a name that begins so."""
     with contextlib.suppress(OSError), open("/proc/net/unix", encoding="utf-8") as file:
+        # The kernel shows the null byte that an abstract name begins with as @.
         shown = " " + name.replace("\0", "@")
         return any(shown in line for line in file)
     return False

@@ -78,6 +78,7 @@ def _write_probe(folder: str) -> str | None:
     path = os.path.join(folder, f"probe-{secrets.token_hex(6)}")
     try:
         with open(path, "xb") as file:
+            # An empty file can be made on a full disk as well.
             file.write(bytes(_PROBE_BYTES))
     except OSError as error:
         return os.strerror(error.errno or 0)

@@ -18,6 +18,7 @@ from partwise.runs.kinds import KINDS
 from partwise.runs.ledger import LedgerRow, segment_table, write_table
 
 LONGEST_SEGMENT_S = 600.0
+# The bundle and the output rows of a segment are in memory until it is committed.
 LARGEST_SEGMENT_BYTES = 256 << 20
 
 

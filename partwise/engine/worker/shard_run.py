@@ -102,6 +102,7 @@ class ShardRun:
     def run(self) -> ShardReceipt:
         """Run it."""
         self._reporter.begin("it reads its rows")
+        # Before anything is read: a disk, or a network file system, may hang in that as well.
         with self._reporter.beating():
             self._open()
             return self._run()
@@ -125,6 +126,8 @@ class ShardRun:
 
     def _run(self) -> ShardReceipt:
         execution = self._execution
+        # Of this execution alone: one that was cut off, and went on late, once wrote under names of
+        # the one in its place, and seven of eight segments were lost.
         token = execution_token(execution.generation, secrets.token_hex(4))
         self._writer = SegmentWriter(execution, self._assignment.number, token, self._shard.keys)
         plan = self._plan()
@@ -202,6 +205,7 @@ class ShardRun:
             list(self._fingerprints.values()),
             committed.current,
             committed.earlier,
+            # The store is listed only where there is something to keep.
             set() if committed.earlier is None else self._files_there(),
         )
 

@@ -113,6 +113,7 @@ class Supervisor:
             try:
                 child.connection.send(RunPartitions(indices=list(waiting), attempt=attempt))
             except OSError:
+                # It died between two partitions: nobody is to blame, and the next one goes on.
                 discard_child()
             else:
                 yield from self._listen(child, waiting)
@@ -140,6 +141,7 @@ class Supervisor:
             if obstacle is not None:
                 discard_child()
                 return child, obstacle
+        # Where it is gone already, that shows as soon as it is sent what to run.
         with contextlib.suppress(OSError):
             child.connection.send(self.shard)
         self._child = child
@@ -161,6 +163,7 @@ class Supervisor:
             self._note_hold_up(child, time.monotonic() - began)
             match message:
                 case Outcome():
+                    # In the order of the list that was sent, so it is of the first that waits.
                     waiting.popleft()
                     yield self._complete(message)
                     if message.retired:
@@ -175,6 +178,7 @@ class Supervisor:
             if verdict is None and now >= next_look:
                 next_look = now + POLL_S
                 verdict = self._look(child)
+                # What runs is not waited for: without an outcome it counts as not done.
                 if self.is_stopped():
                     discard_child()
                     return
@@ -195,6 +199,7 @@ class Supervisor:
         """Keep what a function uploads, and answer what it asks for."""
         match message:
             case Artifact(index=index, filename=filename, content=content):
+                # Read at once: a large one is a file in the child's folder, and goes with it.
                 self._artifacts.setdefault(index, {})[filename] = open_content(content)
             case ArtifactRequest():
                 self._answer(child, message)
@@ -260,6 +265,7 @@ class Supervisor:
                 f"It used {memory >> 20} MiB of memory; the limit (memory_bytes) is "
                 f"{self.memory_bytes >> 20} MiB.",
                 "memory limit",
+                # Yet it has one more attempt, as it is starved: alone on its machine.
                 final=True,
                 is_starved=True,
             )
