@@ -31,6 +31,7 @@ def adopt_orphans() -> None:
 def children_of(pid: int) -> Iterator[int]:
     """Yield the children of a process."""
     with contextlib.suppress(OSError):
+        # By thread, as the kernel keeps them: each has the children that it has started.
         for task in os.listdir(f"/proc/{pid}/task"):
             yield from map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
 
@@ -50,6 +51,7 @@ def is_running(pid: int) -> bool:
 def state_of(pid: int) -> str:
     """Return the letter of a process's state, as in /proc; empty when it is gone."""
     try:
+        # Behind the last parenthesis: the name of the program may have some of its own.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return ""

@@ -50,6 +50,7 @@ class KeptProcess:
         """Return how it ended, as `returncode`, when all below the keeper has; None: not yet."""
         if self._code is not None:
             return self._code
+        # Not select(), which takes no descriptor above 1,023: a worker may have as many.
         with selectors.PollSelector() as selector:
             selector.register(self._status_fd, selectors.EVENT_READ)
             if not selector.select(0):

@@ -83,6 +83,7 @@ def _sum_of(path: Path, name: bytes, mapped_from: bytes = b"") -> int:
     with contextlib.suppress(OSError), path.open("rb") as file:
         for line in file:
             fields = line.split(None, 5)
+            # A line with a range of addresses begins a mapping, and its figures follow.
             if mapped_from and b"-" in fields[0]:
                 counts = len(fields) > 5 and fields[5].startswith(mapped_from)
             elif counts and fields[0] == name:

@@ -167,6 +167,7 @@ class WarmServers:
         # What a child finds has to be what it would find, were it started by itself: so also where
         # packages were installed since.
         places = (site_packages, *sys.path)
+        # By inode: a folder that was removed has no path any more, and children start in it.
         here = os.stat(".")
         surroundings = (
             module,
@@ -176,6 +177,7 @@ class WarmServers:
             tuple(_last_changes(places)),
         )
         words = ""
+        # One at a time, as an answer does not say to which request it belongs.
         with self._lock:
             for _ in range(3):
                 used = self._used.get(work_name, ())
@@ -194,6 +196,7 @@ class WarmServers:
                     words = server.last_words() or words
                     self._end(key)
                 except ClusterError:
+                    # It has answered: it cannot fork now, and those that it has forked are at work.
                     raise
                 except BaseException:
                     # An answer that nobody has read would be taken for that to the next request.
@@ -214,6 +217,7 @@ class WarmServers:
     ) -> _Server:
         while len(self._servers) >= MOST_SERVERS:
             self._end(next(iter(self._servers)))
+        # Packets: a request comes whole, together with its descriptors.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.settimeout(ANSWER_S)
         log_fd = os.memfd_create("partwise-child-server")
@@ -228,6 +232,7 @@ class WarmServers:
                 pass_fds=[theirs.fileno()],
                 # Of a session of its own: a Ctrl-C at the terminal is for the worker to handle.
                 start_new_session=True,
+                # Room for a child's own mark, which is written over it in place, as `main` says.
                 env={**variables, ENVIRONMENT_MARK: "-" * MARK_BYTES},
             )
         return _Server(module, ours, process, log_fd)
@@ -310,6 +315,8 @@ class _Forking:
         wakeup.setblocking(False)
         self._sockets = (control, self._ends, wakeup)
         self._lost_worker_at = 0.0
+        # A handler, since a signal without one writes no byte; and the byte, since Python goes on
+        # waiting in select() when a handler has returned.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self._note_loss)
         signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
@@ -364,10 +371,12 @@ class _Forking:
             self._control.send(_CANNOT + str(error).encode())
             return True
         if pid == 0:
+            # By their end the worker learns that this server is gone: no keeper may hold them open.
             for descriptor in (status_fd, *self._status_fds.values()):
                 os.close(descriptor)
             request["settings"] |= numbers
             self._become_keeper(request, pid_fd, held)
+        # Of the child alone from now on: an end that stays open here would hide that it has died.
         for descriptor in (pid_fd, *given):
             os.close(descriptor)
         self._status_fds[pid] = status_fd
@@ -399,6 +408,7 @@ class _Forking:
         except BaseException:
             traceback.print_exc()
         finally:
+            # Whatever happened, a fork is never to go on in the loop of its server.
             os._exit(1)
 
     def _note_ends(self) -> None:
