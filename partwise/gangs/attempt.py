@@ -123,6 +123,7 @@ class Attempt:
         Raises:
             ClusterError: A slot stayed busy for too long, or the cluster is gone.
         """
+        # Before the tasks are sent: what a node says of itself is said once.
         self._client.subscribe_topic(self._topic, lambda event: self._news.put(event[1]))
         try:
             self._submit()
@@ -137,6 +138,8 @@ class Attempt:
         tasks = []
         for number, node in enumerate(self._spec.nodes):
             assignment = NodeAssignment(spec=self._spec, number=number, attempt=self._number)
+            # Dask must not begin a node again by itself, nor elsewhere: it would look for ranks
+            # that are gone. A gang begins again as a whole.
             with annotate(workers=[node.worker], allow_other_workers=False, retries=0):
                 run = delayed(run_node, pure=False)
                 tasks.append(run(assignment, dask_key_name=keys[number]))
@@ -175,6 +178,7 @@ class Attempt:
                 for address in self._joined[number].addresses
             ),
             exchange=self._joined[0].exchange,
+            # Of this attempt: a rank of an earlier one that lives does not know it.
             key=secrets.token_hex(16),
         )
         limit = spec.timeout_s
@@ -182,6 +186,7 @@ class Attempt:
         while pending := [
             number
             for number, future in self._futures.items()
+            # One without ranks only lends its slot, and ends when the others have.
             if spec.nodes[number].ranks and number not in self._lost and not future.done()
         ]:
             now = time.monotonic()
@@ -227,6 +232,7 @@ class Attempt:
             except Exception:
                 logger.debug("could not reach the workers of a gang", exc_info=True)
 
+        # Calls to workers that hang would pile up until each has had its limit.
         if len(self._senders) < 8:
             sender = threading.Thread(target=send, daemon=True, name="partwise-gang-send")
             sender.start()
@@ -303,6 +309,7 @@ class Attempt:
     def _sweep(self) -> None:
         folders = [self._joined[number].folder for number in self._lost if number in self._joined]
         lost = {self._spec.nodes[number].worker for number in self._lost}
+        # One that is on the machine of a lost worker sees what that has left.
         others = [address for address in self._watch.workers() if address not in lost]
         self._send(others, sweep_gang, self._spec.token, self._number, folders)
         self._senders[-1].join(LATE_S)

@@ -160,6 +160,7 @@ class StoreCheckpoints:
         path = f"{source}/{DOCUMENT}"
         where = f"{path} in {self._store.url}"
         content = self._store.read_document(path)
+        # Ranks have no keys to verify with: they compare it with what the driver saw, which has.
         if self._resume_sha256 and hashlib.sha256(content).hexdigest() != self._resume_sha256:
             raise IntegrityError(
                 f"{where} was changed since the driver saw that it is signed; find out who can "
@@ -177,6 +178,7 @@ class StoreCheckpoints:
     def _remove_older(self, newest: tuple[int, int, int]) -> None:
         """Remove all but the last checkpoints, and what killed processes left of others."""
         complete = complete_checkpoints(self._store, self._root)
+        # None of a later attempt: a rank that was given up once removed what that was reading.
         complete = [name for name in complete if checkpoint_order(name) <= newest]
         if not complete:
             # Another generation has begun since, and has removed them, the newest as well.

@@ -25,6 +25,7 @@ from partwise.runs.documents import run_path
 
 def run_gang(client: Client, spec: GangSpec, listener: GangListener | None = None) -> list[RankEnd]:
     """Run a gang to its end; see `GangDriver.run`."""
+    # None: an attempt looks at the silence of its own workers, and others are not its concern.
     with ClusterWatch(client, spec.run_id, None) as watch:
         return GangDriver(client, spec, watch, listener).run()
 

@@ -32,6 +32,7 @@ def gang_environment(spec: GangSpec) -> dict[str, str]:
     return {
         # What a command prints is to be seen at once, not when a buffer is full.
         "PYTHONUNBUFFERED": "1",
+        # All ranks use as many, also where the worker's own variables say another number.
         **thread_variables(spec.threads, {}),
         **spec.environment,
     }

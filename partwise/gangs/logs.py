@@ -31,6 +31,7 @@ class RankLog:
         skipped = start - self._seen
         content = os.pread(self.descriptor, size - start, start)
         self._seen = size
+        # Where bytes were skipped, an unfinished line would be joined to the middle of another.
         *lines, self._unfinished = (self._unfinished * (not skipped) + content).split(b"\n")
         if ended or len(self._unfinished) > LINE_BYTES:
             lines.append(self._unfinished)

@@ -149,6 +149,7 @@ def tell_nodes(token: str, attempt: int, told: Start | NodeStop) -> None:
     for mark, control in list(_controls.items()):
         if not mark.startswith(prefix):
             continue
+        # It is said again and again, as answers get lost, and must not change under way.
         if isinstance(told, Start):
             control.start = control.start or told
         else:
@@ -212,6 +213,7 @@ class _NodeRun:
                 # All machines have it already, but for one that came since.
                 self._packages = stack.enter_context(open_environment(target.packages))
             reserved = [stack.enter_context(reserve_port()) for _ in range(self._node.ranks)]
+            # It listens before anybody is told of it, so that no rank comes too early.
             listener = stack.enter_context(socket.create_server((self._address, 0)))
             joined = Joined(
                 addresses=tuple((self._address, one.getsockname()[1]) for one in reserved),
@@ -224,6 +226,8 @@ class _NodeRun:
             start = self._await_start()
             if start is None:
                 return None
+            # Called in reverse: keepers end the ranks, then what has lost its keeper is ended, and
+            # then the files of both can go.
             stack.callback(self._remove_files)
             stack.callback(end_marked, self._assignment.mark)
             stack.callback(self._end_ranks)
@@ -344,6 +348,7 @@ class _NodeRun:
             now = time.monotonic()
             # Asked before the logs are read: nothing is written after that.
             running = [rank for rank in self._ranks if not rank.has_ended()]
+            # At once where one has ended: of like failures the first that is known is blamed.
             if now >= told + TELL_S or len(running) + len(self._told) < len(self._ranks):
                 told = now
                 self._tell_logs()

@@ -50,6 +50,7 @@ def _files(rank: RankProcess, outcome: RankOutcome | None) -> Iterator[tuple[str
     """
     if outcome is None or outcome.status != PartitionStatus.DONE:
         return
+    # A rank has one artifact of a name: what the function leaves in its folder gives way.
     taken = {LOG_FILENAME, *outcome.files}
     if outcome.model_file:
         path = Path(outcome.model_file)

@@ -107,6 +107,7 @@ def place_nodes(
 
     def room(cpus: int, devices: int) -> list[Slot]:
         slots = slots_of(workers, process_count * cpus, process_count * devices)
+        # The first slot of each worker, in the order of the workers.
         return list({slot.worker: slot for slot in reversed(slots)}.values())[::-1]
 
     there = sum(len(worker.gpus) for worker in workers)

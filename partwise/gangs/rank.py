@@ -218,6 +218,7 @@ def _keep_error(error: BaseException, directory: str) -> None:
     """Leave the exception itself for the driver; one that cannot be pickled is text only."""
     with suppress(Exception):
         content = cloudpickle.dumps(error)  # type: ignore[no-untyped-call]
+        # Some exceptions can be pickled and not read back: the driver is not to find that out.
         pickle.loads(content)  # noqa: S301 (what was written just now)
         if len(content) <= LARGEST_ERROR_BYTES:
             Path(directory, ERROR_FILE).write_bytes(content)

@@ -79,6 +79,7 @@ class RankProcess:
                 mark,
                 variables,
                 own_variables,
+                # Ranks of one run, in every attempt and trial, use the same libraries.
                 work_name=settings.run_id,
                 site_packages=site_packages,
                 held=held,

@@ -81,6 +81,7 @@ def read_settings(given: Mapping[str, Any]) -> RankSettings:
         given: Has its descriptor as `settings_fd`, and those of `RankSettings` by their names.
     """
     descriptor = given["settings_fd"]
+    # By its place: the writer's descriptor is the same open file, and stands at its end.
     content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
     os.close(descriptor)
     values = json.loads(content)

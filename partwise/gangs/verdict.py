@@ -37,6 +37,8 @@ def is_consequence(error: str) -> bool:
     """
     if error.startswith(_PEER_LOST):
         return True
+    # Its own death, though the end of its log, in the message, may speak of a lost rank. SIGABRT
+    # is not among them: libraries abort when another rank is gone.
     if re.search(r"SIG(KILL|SEGV|BUS|ILL|FPE)", error.partition("\n")[0]):
         return False
     return _CONSEQUENCES.search(error) is not None

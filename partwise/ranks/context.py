@@ -223,6 +223,7 @@ class RankContext:
             ...     torch.save({"step": step, "model": model.state_dict()}, folder / "state.pt")
             >>> context.checkpoint(save, step=step, every_minutes=10)  # doctest: +SKIP
         """
+        # On every rank: all are refused alike, so that none goes on to wait for rank 0.
         between = [each for each in (every_steps, every_minutes) if each is not None]
         if step < 0 or not all(each > 0 for each in between):
             raise InputError(

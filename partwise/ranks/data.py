@@ -42,6 +42,7 @@ def _joined(known: pa.Table | None, found: pa.Table) -> pa.Table:
             first, values = (
                 each.chunk(0).flatten() for each in (columns[name], found.column(name))
             )
+            # Behind the known ones: codes that rows have been given stay what they are.
             new = values.filter(pc.invert(pc.is_in(values, value_set=first.cast(values.type))))
             values = pa.concat_arrays([first.cast(values.type), new])
             columns[name] = pa.LargeListArray.from_arrays(pa.array([0, len(values)]), values)

@@ -37,5 +37,6 @@ def global_label_counts(
 
 def _add(counts: dict[float, int], values: np.ndarray, rows: np.ndarray) -> None:
     for value, count in zip(values.tolist(), rows.tolist(), strict=True):
+        # NaN, which stands for no label, differs from itself.
         if value == value:
             counts[value] = counts.get(value, 0) + count

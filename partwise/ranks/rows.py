@@ -194,6 +194,7 @@ class DividedRows:
                 for place in unknown[self._rank :: self._world_size]:
                     counts[place] = sum(batch.num_rows for batch in parts[place].batches())
                 gathered = self._exchange.all_gather(counts.tobytes())
+                # A count that only another rank has made is -1 here.
                 counts = np.max([np.frombuffer(content, np.int64) for content in gathered], axis=0)
             self._counts = counts.tolist()
         return self._counts
@@ -228,6 +229,7 @@ class DividedRows:
         ends = _group_ends(share, group, self.name)
         gathered = [table for table in gather_tables(self._exchange, ends) if table.num_rows]
         borders = whole_groups(gathered, group, self.name)
+        # A rank without rows may begin where another one does.
         mine = borders.get(share.first_row) if share.rows else None
         if mine is None:
             return SpooledShare(self, share.first_row, share.first_row, total_rows=share.total_rows)
@@ -243,6 +245,7 @@ class DividedRows:
             total_rows=share.total_rows,
             known=chain(kept, self.between(end, stop)) if stop > start else iter(()),
         )
+        # Read now: the rows that stay come from the file that is removed next.
         moved.batches()
         share.forget()
         return moved
@@ -284,6 +287,7 @@ def _group_ends(share: SpooledShare, group: str, name: str) -> pa.Table:
     Returns:
         One row with the columns start, stop, head, first and last; none for a share without rows.
     """
+    # As plain values, since the dictionaries of ranks differ.
     kind = plain_storage(share.schema.field(group).type)
     first: pa.Scalar | None = None
     last: pa.Scalar | None = None
@@ -326,6 +330,7 @@ def whole_groups(ends: Sequence[pa.Table], group: str, name: str) -> dict[int, t
     found = [table.to_pylist()[0] for table in ends]
     borders: dict[int, tuple[int, int]] = {}
     stop = found[-1]["stop"]
+    # From behind, since a share ends where the next one now begins.
     for place in reversed(range(len(found))):
         mine = found[place]
         start = mine["start"]

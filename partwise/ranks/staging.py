@@ -98,6 +98,7 @@ class _Pieces:
 
     def __init__(self, streams: Iterator[Iterator[pa.RecordBatch]]) -> None:
         self._batches = (batch for stream in streams for batch in stream)
+        # One batch ahead, so that no file is begun for which there are no rows.
         self._next = next(self._batches, None)
 
     def __iter__(self) -> Iterator[Iterator[pa.RecordBatch]]:
