@@ -107,6 +107,7 @@ class StudyDriver:
         self._failed = 0
         self._best: tuple[float, int] | None = None
         self._since_best = 0
+        # As if they had just ended: patience counts the trials of all generations.
         for trial in spec.kept:
             self._rate(trial.number, trial.record)
         self._inbox: queue.SimpleQueue[Question | _Ended | None] = queue.SimpleQueue()
@@ -171,6 +172,7 @@ class StudyDriver:
                 return
             self.stopped = stop
         self._trials.stop(stop)
+        # Wakes the thread that waits for news.
         self._inbox.put(None)
 
     def _may_begin(self, began: float) -> bool:
@@ -216,6 +218,7 @@ class StudyDriver:
         self._submitted[number] = time.monotonic()
         self._running.add(number)
         future = self._trials.submit(self._assigned[number], self._starts[number])
+        # Called on another thread, which only leaves word: one alone decides.
         future.add_done_callback(lambda _: self._inbox.put(_Ended(number, future)))
 
     def _answer(self, question: Question) -> None:

@@ -131,6 +131,7 @@ class GangTrials:
         if gang is not None and gives_up and not gang.given_up:
             gang.given_up = True
             self._end(gang, Stop(RunStatus.CANCELLED, _GIVEN_UP))
+        # Last: whoever waits for this looks then whether the trial was given up.
         if question.settled is not None:
             question.settled.set()
 
@@ -151,6 +152,7 @@ class GangTrials:
                 gang.driver.stop(stop)
 
     def _run(self, gang: _Gang) -> TrialReceipt | None:
+        # There is one: the pool has no more threads than there are places.
         placement = self._places.get()
         try:
             placement = self._mended(placement)
@@ -164,6 +166,7 @@ class GangTrials:
         """Return where a gang works, with other workers in the place of those that are gone."""
         deadline = time.monotonic() + WAIT_S
         while True:
+            # The cluster is asked under the lock: two trials must not take the same spare worker.
             with self._lock:
                 there = cluster_workers(self._client)
                 lost = {node.worker for node in placement.nodes} - {w.address for w in there}
@@ -187,6 +190,7 @@ class GangTrials:
             # Settings that the trainer cannot have, of a space that goes too far.
             return self._commit(gang, (), error, time.monotonic() - began)
         driver = GangDriver(self._client, spec, self._watch, _Listener(self, gang))
+        # Both under the lock of `_end`: a stop finds the driver, or is found here.
         with self._lock:
             gang.driver = driver
             stop = gang.stop or self._stopped
@@ -204,6 +208,7 @@ class GangTrials:
 
     def _specify(self, assignment: TrialAssignment, placement: Placement) -> GangSpec:
         execution, record = self._execution, assignment.record
+        # Of this trial alone: what else a bundle's name has, node and attempt, others have as well.
         token = execution_token(execution.generation, secrets.token_hex(4))
         function = with_settings(self._plan.function, record.settings)
         payload = GangPayload(
@@ -329,6 +334,7 @@ def _verdict(
     ends: Sequence[RankEnd], failed: PartwiseError | None, metric: str, *, given_up: bool
 ) -> tuple[PartitionStatus, Failure | None, str]:
     """Return what became of a trial, and why."""
+    # First, since the ranks of a trial that is given up are ended, which is a failure of its gang.
     if given_up:
         return PartitionStatus.SKIPPED, None, _GIVEN_UP
     if failed is not None:

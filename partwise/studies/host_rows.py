@@ -37,6 +37,7 @@ def map_rows(rows: SourceFragments, token: str) -> tuple[str, int]:
             batches = (batch for part in rows.parts for batch in part.batches())
             new = path.with_suffix(".new")
             write_spooled(str(new), batches, rows.schema)
+            # Its name says that it is whole: what a killed writer left is written again.
             new.rename(path)
     finally:
         os.close(writing)

@@ -145,6 +145,7 @@ class Search:
         from optuna.trial import TrialState
 
         record = trial.record
+        # What it reported follows, one by one: behind each the pruner is asked.
         self._add(replace(record, reports=()), trial.status, TrialState.RUNNING)
         added = self._study.get_trials(deepcopy=False)[-1]
         live = OptunaTrial(self._study, added._trial_id)
