@@ -81,6 +81,7 @@ def set_credentials(url: str, options: Mapping[str, str]) -> None:
         _credentials.pop(address, None)
         if options:
             _credentials[address] = dict(options)
+    # Masked in texts from now on, but for those that only say who somebody is.
     remember(value for name, value in options.items() if name not in _NAMES)
 
 

@@ -212,6 +212,7 @@ class LocalObjects:
 
     @contextlib.contextmanager
     def _opened(self, path: str) -> Iterator[int]:
+        # O_NOFOLLOW: a link could lead to any file that this process may read.
         # O_NONBLOCK: a pipe that somebody put there would be waited for, and is refused below.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:

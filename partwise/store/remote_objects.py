@@ -159,6 +159,7 @@ class RemoteObjects:
         with _nothing_there():
             for name in self.filesystem.find(base, prefix=start):
                 path = str(name).removeprefix(f"{self._root}/")
+                # Consoles of buckets make folders as empty objects, whose names end so.
                 if path.startswith(prefix) and not path.endswith("/"):
                     yield path
 

@@ -43,6 +43,7 @@ _OWN = "own-"
 _KEY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 _SECRET = re.compile(r"[0-9a-fA-F]{64}")
 _SIGNATURE = re.compile(r"hmac-sha256:([A-Za-z0-9][A-Za-z0-9._-]{0,31}):([0-9a-f]{64})")
+# Greedy, so that the last such members are the seal, and nothing that a text of it looks like.
 _SEAL = re.compile(
     rb'(.*),\n  "sha256": "([0-9a-f]{64})"(?:,\n  "signature": "([^"\\\n]*)")?\n\}\n', re.DOTALL
 )
@@ -188,6 +189,8 @@ def verify(content: bytes, purpose: str, signature: str | None, scope: str = "")
     if match is None:
         return None
     keys = configured_keys()
+    # Beside configured keys it does not count: a function of a partition runs as this user, and
+    # can read it or put its own there.
     if not keys and (own := own_key(make=False)) is not None:
         keys = (own,)
     for key in keys:

@@ -156,6 +156,7 @@ class Store:
                 objects.create(_checked(path), data)
             except FileExistsError:
                 with contextlib.suppress(FileNotFoundError):
+                    # The size first, as what somebody else has put there may be large.
                     if objects.size(path) == len(data) and objects.read(path) == data:
                         return
                 raise
@@ -282,6 +283,7 @@ class Store:
                     os.rmdir(folder)
 
     def _objects(self) -> LocalObjects | RemoteObjects:
+        # At each call: keys may have been replaced. What is costly, `open_filesystem` keeps.
         protocol, _, root = self.url.rpartition("://")
         if not protocol:
             return LocalObjects(root)
@@ -310,6 +312,7 @@ class Store:
                 errno.EEXIST, f"The artifact store {self.url} already has an object", path
             ) from error
         except FileNotFoundError as error:
+            # Callers take a missing object for an answer, and that is not what a lost store is.
             if writes or error_code(error) == "NoSuchBucket":
                 raise StoreError(self._sentence(verb, path, error)) from error
             raise FileNotFoundError(
