@@ -177,6 +177,8 @@ def decode(stored: bytes, artifact: StoredArtifact, where: str) -> bytes:
             raise _damaged(artifact, where) from error
         if not inflater.eof or inflater.unused_data:
             raise _damaged(artifact, where)
+    # A bundle bears no signature: this binds it, in a ledger whose checksum stands in the summary,
+    # which can be signed.
     if (
         len(content) != artifact.size_bytes
         or hashlib.sha256(content).hexdigest() != artifact.sha256

@@ -117,6 +117,7 @@ class Claim:
 
     def _acquire(self) -> None:
         self._lease = Lease.acquire(self.store, run_path(self.identity.run_id))
+        # Before anything is read of the run: afterwards nobody deletes or moves what is found.
         finish_earlier_steps(self._lease, self.store, self.identity.run_id)
 
     def __exit__(self, *exception: object) -> None:
@@ -268,6 +269,7 @@ class Claim:
         self.compatible = self.earlier_generations(intent)
         self.generation = self.next_generation
         run_id = self.identity.run_id
+        # Before the document that names them: what a generation names is there when it begins.
         for name, content in intent.files.items():
             self.store.create(run_path(run_id, name), content)
         self.run_sha256 = self._sha256_of(run_path(run_id, RUN_DOCUMENT))

@@ -97,6 +97,7 @@ def list_generations(store: Store, run_id: str, *, is_signed: bool | None = None
     """
     names = store.list_folder(run_path(run_id, "generations"))
     removals = [number for number in map(removed_number, names) if number is not None]
+    # An empty file of this name would hide a run from all readers: with keys it has to be signed.
     if removals and (is_configured() if is_signed is None else is_signed):
         removals = [number for number in removals if _is_removal_signed(store, run_id, number)]
     removed = max(removals, default=-1)
@@ -115,6 +116,7 @@ def write_removal(store: Store, run_id: str, generation: int) -> None:
     try:
         store.create(path, _REMOVED + f"{signature or ''}\n".encode())
     except FileExistsError:
+        # A forged mark does not count, and must not keep the run from being removed.
         if is_configured() and not _is_removal_signed(store, run_id, generation):
             store.write(path, _REMOVED + f"{signature}\n".encode())
 
@@ -175,12 +177,14 @@ def read_segments(store: Store, paths: Iterable[str], *, is_signed: bool | None 
     if is_signed is None:
         is_signed = is_configured()
     elif is_signed:
+        # Now, and not for each segment: without a key all would count as damaged, and be set aside.
         given_key()
 
     def read(path: str) -> pa.Table | str | None:
         where = f"{store.url}/{path}"
         try:
             content = store.read(path)
+            # Until a run has ended, there is no summary whose signature binds its segments.
             if is_signed:
                 check_own_signature(content, path, where)
             return read_ledger(content, where)
@@ -325,6 +329,7 @@ def are_there(ledger: pa.Table, files: set[str]) -> pa.Array:
     """Tell of each row of a ledger whether all that it refers to is among `files`."""
     outputs = ledger["rows_file"]
     there = pc.or_(pc.is_null(outputs), pc.is_in(outputs, pa.array(sorted(files), pa.string())))
+    # As a rule none is, and no row need be looked at.
     lost = bundles_of(ledger) - files
     if not lost:
         return there.combine_chunks()

@@ -377,6 +377,7 @@ def group_failures(table: pa.Table) -> pa.Table:
     Columns: error_fingerprint, error_type, error_message, count, sample (up to five partition_ids).
     """
     failed = table.filter(pc.equal(table["status"], PartitionStatus.FAILED.value))
+    # Without threads, which would have no first row.
     grouped = failed.group_by("error_fingerprint", use_threads=False).aggregate(
         [
             ("error_type", "first"),

@@ -33,6 +33,7 @@ class Step(Document):
 
 def carry_out(store: Store, run_id: str, step: Step) -> None:
     """Do what was announced, in its order; what is not there any more is as good as done."""
+    # First: readers are to find a run that was removed, and not one of which parts are gone.
     if step.remove is not None:
         write_removal(store, run_id, step.remove)
     for path in step.delete:
@@ -58,6 +59,7 @@ def finish_earlier_steps(lease: Lease, store: Store, run_id: str) -> None:
         RunFormatError: A step is damaged, or of a newer format.
         SignatureError: Keys are configured, and none of them signed it.
     """
+    # Not as a list: asked for more, it notes that all of an owner's steps were carried out.
     for path, content in lease.earlier_steps():
         where = f"{path} of the artifact store {store.url}"
         advice = (

@@ -106,6 +106,7 @@ def _check_documents(run: Run, found: Verification) -> list[SummaryDocument]:
     """Look at the documents of all generations, and return the summaries that are whole."""
     store, run_id = run.store, run.run_id
     there = list_generations(store, run_id)
+    # Each has the checksum of the one before it: an exchanged one is found by its successor.
     before: str | None = None
     summaries = []
     newest = max(there.begun, *there.ended, 0)
@@ -161,6 +162,7 @@ def _check_ledgers(
         try:
             ledgers[name] = read_ledger(content, name)
         except NewerFormatError:
+            # It is whole, and only this release cannot read it: nothing to be set aside.
             raise
         except RunFormatError as error:
             found.add(name, _said(error), _LEDGER)
@@ -229,6 +231,7 @@ def _check_files(
             if wrong:
                 more = f" (and {len(wrong) - 1:,} more)" if len(wrong) > 1 else ""
                 remedy = f"{_BACKUP}, or {_RESUME}"
+                # What is gone, a resume finds gone without a move.
                 found.add(name, f"{wrong[0]}{more}", remedy, can_be_made_again=size_bytes > 0)
 
 

@@ -298,6 +298,7 @@ class View:
 def open_view(store: Store, document: RunDocument, run_sha256: str) -> View:
     """Return what readers see of a run now."""
     path = run_path(document.run_id)
+    # Before the store is asked: what others complete between the two is newer then, not missing.
     seen = recall(store.url, path)
     there = list_generations(store, document.run_id)
     found = seen_of(document, max(*there.ended, there.removed, 0))
