@@ -120,7 +120,11 @@ def configured_keys() -> tuple[SigningKey, ...]:
     """Return the keys that this process was given; the first signs."""
     with _lock:
         texts = [*_of_blocks] if _blocks_count.get() else []
-    found = {key.key_id: key for text in reversed(texts) for key in parse_keys(text, "the block")}
+    found: dict[str, SigningKey] = {}
+    for text in reversed(texts):
+        for key in parse_keys(text, "the block"):
+            # Of two secrets under one ID the one that was given last: an older one was replaced.
+            found.setdefault(key.key_id, key)
     given = parse_keys(os.environ.get(KEYS_VARIABLE, ""), KEYS_VARIABLE)
     ours = {key.key_id for key in given}
     return (*given, *(key for key_id, key in found.items() if key_id not in ours))

@@ -232,6 +232,7 @@ class GangTrials:
             timeout_s=options.timeout_s,
             grace_s=GRACE_S,
             max_retries=options.max_retries,
+            silence_s=options.silence_s,
             # They stand in the run by its generation alone: another trial would go on from them.
             keeps_checkpoints=False,
         )

@@ -85,6 +85,13 @@ def test_keys_of_a_block_come_after_those_of_the_environment(
     assert [key.key_id for key in configured_keys()] == ["2026", "2025"]
 
 
+def test_a_key_that_is_given_again_under_its_id_replaces_the_one_before() -> None:
+    set_signing_keys(OLD)
+    set_signing_keys(f"2025:{'b2' * 32}")
+    (key,) = configured_keys()
+    assert key.to_text() == f"2025:{'b2' * 32}"
+
+
 @given(st.binary(max_size=40), st.text(max_size=10), st.binary(max_size=40), st.text(max_size=10))
 def test_a_signature_is_of_one_content_and_one_purpose(
     content: bytes, purpose: str, other: bytes, other_purpose: str
