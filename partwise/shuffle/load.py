@@ -37,6 +37,7 @@ from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import KeyColumn, chosen_keys
 
 LARGEST_PART_BYTES = 512 << 20
+# Of a store: a part is created there by one request, with all of its bytes in memory.
 LARGEST_OBJECT_BYTES = 128 << 20
 SMALLEST_PART_BYTES = 32 << 20
 PARTS_PER_SLOT = 4
@@ -69,6 +70,7 @@ def places_of(where: Medium) -> tuple[Place, ...]:
 
 def write_part(work: PartWork, fragments: Sequence[Fragment]) -> WrittenPart:
     """Read fragments, and write a part."""
+    # Random, since Dask begins the work of a silent worker again, which may still write its own.
     name = f"{work.number:05d}-{os.urandom(4).hex()}.part"
     path = f"{work.folder}/{name}"
     numbered = list(zip(work.positions, fragments, strict=True))
@@ -125,6 +127,7 @@ def load_shards(
     dictionaries = str(shared_folder.directory / "dictionaries")
     sharded = merge_parts(source, parts, keyed, division, dropped, dictionaries)
     if written:
+        # After the merge: parts of rows that it refuses are not kept for later runs.
         cache.complete(written)
     staged = shared_folder.hand_over(dictionaries)
     shards = tuple(
@@ -176,6 +179,7 @@ def known_parts(
 
 
 def _all_whole(client: Client, paths: Sequence[str], check: Callable[[], None]) -> bool:
+    # Else Dask might answer with what it found before a file was damaged.
     tasks = client.map(is_part_whole, paths, pure=False)
     for task in tasks:
         while not task.done():
@@ -217,6 +221,7 @@ class _Writing:
         self._places = places
         self._log = log
         self._check = check
+        # Else what stands before a fragment in the source is not what was read before it.
         self._counts_hold = not keyed and not division.selection.conditions
 
     def run(self, fragments: Sequence[tuple[int, Fragment]]) -> list[WrittenPart]:
@@ -236,6 +241,7 @@ class _Writing:
                     pending[self._submit(works[number], group)] = number
                 else:
                     here.append(number)
+            # After the tasks are sent, so that workers read theirs meanwhile.
             for number in here:
                 parts[number] = write_part(works[number], [f for _, f in groups[number]])
             self._collect(pending, parts, groups)
@@ -259,6 +265,7 @@ class _Writing:
             if (
                 last is None
                 or last.place != fragment.place
+                # A partition of a Dask frame: several would first be moved to one worker.
                 or fragment.place == "cluster"
                 or size + fragment.size_bytes > wanted
             ):

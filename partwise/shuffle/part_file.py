@@ -239,6 +239,7 @@ def check_message(message: Any, digest: np.ndarray, path: str) -> None:
 
 def _sum_of(message: Any) -> int:
     """A checksum that costs next to nothing: it shows any change within one word."""
+    # No byte is left out: Arrow pads messages and streams to multiples of 8.
     words = np.frombuffer(message, np.uint64, len(message) // 8)
     return int(np.add.reduce(words, dtype=np.uint64))
 

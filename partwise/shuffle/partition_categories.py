@@ -102,6 +102,7 @@ class OwnCodes:
             pairs = np.flatnonzero(seen)
             self._numbers = np.cumsum(seen, dtype=np.int32) - 1
         else:
+            # Wide before it is multiplied: codes have 16 or 32 bits.
             keys = piece.codes.astype(np.int64) - piece.keys.start
             firsts = keys * width
             every = firsts + np.concatenate([self._ranks_of(chunk) for chunk in column.chunks])
@@ -133,6 +134,8 @@ class OwnCodes:
         return pa.array(own, pa.int32(), mask=mask)
 
 
+# By marks or a hash, and not by a sort of the pairs: with one, to sort a shard of three dictionary
+# columns took fifteen times as long as without them.
 def _numbered(pairs: np.ndarray, valid: np.ndarray, possible: int) -> tuple[np.ndarray, np.ndarray]:
     """Number the distinct pairs in their order.
 

@@ -181,6 +181,7 @@ def merge_parts(
     if not len(key_hashes):
         _refuse_empty(source, dropped)
     merged = merge_dictionaries(division.selection.schema, [p.index.dictionaries for p in parts])
+    # In the order in which `_shards` numbers those that differ.
     own = [
         p.index.dictionaries for p in parts if not same_dictionaries(p.index.dictionaries, merged)
     ]
@@ -196,6 +197,7 @@ def merge_parts(
         key_rows=key_rows,
         dropped_rows=dropped,
         schema=merged.schema,
+        # Of fragments that nobody has read yet, it is not known.
         empty_columns=frozenset() if keyed else names - filled,
     )
 
@@ -227,6 +229,7 @@ def _shards(
         others += differs
         rows += np.bincount(index.shards, index.rows, division.n_shards).astype(np.int64)
         sizes += np.bincount(index.shards, index.spans[:, 1], division.n_shards).astype(np.int64)
+        # Stable, so that the messages of a shard keep the order of the source.
         order = np.argsort(index.shards, kind="stable")
         numbers, starts = np.unique(index.shards[order], return_index=True)
         for number, places in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):

@@ -109,6 +109,7 @@ def read_keyed(
             value = known[0]
             same = column.null_count == len(column)
             if value.is_valid:
+                # NaN, which Arrow calls equal to nothing, is a key like others.
                 is_nan = pa.types.is_floating(value.type) and value.as_py() != value.as_py()
                 equal = pc.is_nan(column) if is_nan else pc.equal(column, value)
                 same = not column.null_count and bool(pc.all(equal).as_py())

@@ -100,6 +100,7 @@ class ShardCache:
 
     @property
     def _purpose(self) -> str:
+        # Its own path, so that what was signed for other rows cannot be put in its place.
         return f"{self.entry}/{COMPLETE}"
 
     def complete(self, parts: Sequence[WrittenPart]) -> None:
@@ -145,6 +146,7 @@ def _division_key(about: SourceDescription, division: Division, where: str) -> s
         [[column.name, column.key_class.value] for column in division.key_columns],
         division.n_shards,
         division.null_keys,
+        # In a store, messages lie in another order, with their SHA-256.
         where,
     ]
     digest = hashlib.sha256(json.dumps(what).encode())
@@ -283,6 +285,7 @@ def _has_room(size_bytes: int, entry: str) -> bool:
     for path in sorted(kept, key=_last_used):
         if path == scratch_folder() / entry and _last_used(path):
             continue
+        # What was never completed goes in any case: a killed run left it.
         if total + needed > limit or not _last_used(path):
             total -= sizes[path] if _remove_unused(path) else 0
     return total + needed <= limit or bool(_last_used(scratch_folder() / entry))

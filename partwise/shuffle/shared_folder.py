@@ -90,6 +90,7 @@ def fetch(staged: StagedFile, store: Store, directory: str) -> str:
                 f"{staged.path} in {store.url} is not what this run's driver wrote: it was changed "
                 "or damaged. Nothing of it was used; find out who can write there, and resume."
             )
+        # Several shards of a worker may fetch it at once, and none may see half of it.
         temporary = f"{path}.{secrets.token_hex(4)}"
         Path(temporary).write_bytes(content)
         os.replace(temporary, path)
@@ -116,6 +117,7 @@ def fetch_shard(
         for rows in sharded.written:
             # The rows of a shard lie side by side in an object.
             first, end = rows.spans[:, 0].min(), (rows.spans[:, 0] + rows.spans[:, 1]).max()
+            # A multiple of 64, as both are, so that buffers stay aligned.
             shift = file.tell() - int(first)
             for start in range(int(first), int(end), LARGEST_READ_BYTES):
                 size = min(LARGEST_READ_BYTES, int(end) - start)

@@ -163,6 +163,8 @@ def cut_pieces(
 
 def _split(stored: pa.Table, codes: KeyCodes, bounds: list[int], paths: list[str]) -> None:
     """Write the rows of each range of keys to a file of its own, with their codes."""
+    # 16 bits, which are sorted by radix: two neighbouring pieces have more than 64 MB, so that
+    # 65,536 of them would be a shard of 2 TB.
     piece_of = np.repeat(np.arange(len(paths)), np.diff(bounds)).astype(np.uint16)
     field = pa.field("", pa.from_numpy_dtype(codes.codes.dtype))
     schema = stored.schema.append(field)

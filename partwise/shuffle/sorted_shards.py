@@ -142,8 +142,10 @@ def _write_keyed(shard: UnsortedShard, key_columns: Sequence[KeyColumn], path: P
     """Write a shard of fragments with one key each: they are read once, and written once."""
     codes = encode_sorted(pa.Table.from_batches([keyed.keys for keyed in shard.keyed]))
     dictionaries = read_dictionaries(shard.dictionaries, {0})[0]
+    # Stable, since the fragments of a key keep the order of the source.
     order = np.argsort(codes.codes, kind="stable")
     offsets = [0]
+    # Without codes of categories: where rows have dictionaries, no fragment is keyed.
     with _new_file(path, dictionaries.schema) as writer:
         for start, stop in itertools.pairwise(codes.offsets.tolist()):
             offsets.append(offsets[-1])
@@ -273,6 +275,7 @@ class ShardReader:
         under nulls.
         """
         digest = self._schema_hash.copy()
+        # Cut from the first row of the partition on, so that neighbours move no cut.
         for start in range(int(start_row), int(stop_row), _HASH_ROWS):
             pieces = self._pieces(start, min(start + _HASH_ROWS, int(stop_row)))
             hash_rows(digest, [self._part(*piece) for piece in pieces])
