@@ -34,6 +34,7 @@ class CheckpointFolder:
     def __init__(self, folder: Path, checkpoints: Checkpoints) -> None:
         self._folder = folder
         self._checkpoints = checkpoints
+        # What the script resumes from lies there already, and is not kept once more.
         self._seen = self._kept = _state_of(folder)
         self._step = 0
         self._ended = threading.Event()
@@ -64,6 +65,7 @@ class CheckpointFolder:
     def _keep(self) -> None:
         if self._seen == self._kept or not self._seen:
             return
+        # `context.checkpoint` is between two renames.
         if any(name == UNFINISHED for name, _, _ in self._seen):
             return
         try:

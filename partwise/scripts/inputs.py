@@ -208,9 +208,11 @@ def send_input(found: SharedPath, store: Store, run_id: str) -> str:
 
     The run need not be there yet.
     """
+    # No name is given twice: a garbage collection that stood still deletes nothing new.
     token = secrets.token_hex(4)
     files = _upload(found, store, sent_folder(run_id), f"{token}-")
     path = Path(found.path)
+    # Last: a list names files that are there.
     name = write_sent(store, run_id, token, files)
     return sent_url(run_id, name, path.name if path.is_file() else "")
 
@@ -263,6 +265,7 @@ def write_rows(share: Share, folder: Path) -> Path:
 def _find_objects(name: str, text: str) -> StoredFiles:
     """Find an object of this URL, or those in the folder of this name."""
     head, _, last = text.rstrip("/").rpartition("/")
+    # The name of a bucket alone stands in nothing that could be asked.
     if "://" in head and not text.endswith("/"):
         parent = Store.parse(head)
         if parent.exists(last):

@@ -113,6 +113,7 @@ class _MpiRank:
                     prefix="mpi-", dir=self._context.scratch_directory, ignore_cleanup_errors=True
                 )
             )
+            # Before the folder is removed, in which it has its files.
             stack.callback(self._end_daemon)
             listener = stack.enter_context(_listen(self._folder))
             places = self._tell_places(find_open_mpi(self._given.get("PATH")).version)
@@ -142,6 +143,7 @@ class _MpiRank:
 
     def watch(self, pid: int) -> None:
         """Have the program ended when the job breaks off."""
+        # When the job breaks off, the number may be that of another process.
         program = os.pidfd_open(pid)
         self._watcher = threading.Thread(target=self._watch, args=(program,), daemon=True)
         self._watcher.start()
@@ -171,6 +173,7 @@ class _MpiRank:
             address=context.addresses[context.rank][0],
             socket=os.path.join(self._folder, _SOCKET),
             version=version,
+            # By what the kernel says: containers of one machine have host names of their own.
             machine=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
             cores=len(os.sched_getaffinity(0)),
         )

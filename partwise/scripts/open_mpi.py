@@ -133,6 +133,7 @@ def mpirun_words(ranks_of_nodes: Sequence[int]) -> list[str]:
         # So that a daemon is our child until it ends.
         "--leave-session-attached",
         *("--mca", "plm", "rsh", "--mca", "plm_rsh_agent", LAUNCH_PROGRAM),
+        # Else daemons would start each other, and rank 0 would not hear their commands.
         *("--mca", "plm_rsh_no_tree_spawn", "1"),
         *("/bin/sh", "-c", JOIN),
     ]

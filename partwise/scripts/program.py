@@ -136,6 +136,7 @@ class _Pipe:
     def __enter__(self) -> Self:
         self.reading, self.writing = os.pipe()
         os.set_blocking(self.reading, False)
+        # Of a user who has many pipes the kernel keeps it at its usual size.
         with contextlib.suppress(OSError):
             fcntl.fcntl(self.writing, fcntl.F_SETPIPE_SZ, 1 << 20)
         return self

@@ -43,6 +43,7 @@ IGNORE_FILES = (".gitignore", ".partwiseignore")
 """In the order of their say: what the second one has about a file counts more."""
 _ALWAYS_IGNORED = (".git/", "__pycache__/", "*.pyc", ".ipynb_checkpoints/", ".venv/")
 _SHOWN = 3
+# `_walk` calls itself: 1,500 folders in each other met Python's limit.
 _DEEPEST = 200
 # What unpacks: Python has `filter="data"`, which keeps files within their folder, since 3.11.4.
 _tar: Any = (
@@ -227,6 +228,7 @@ def _add(archive: tarfile.TarFile, directory: Path, path: Path) -> None:
         raise InputError(f"The source directory cannot be packed: {error}.") from error
     # Of the file as it was read: it may be written to at this moment.
     member.size = len(content)
+    # As git has it: with another umask it is the same snapshot.
     member.mode = 0o755 if mode & 0o111 else 0o644
     archive.addfile(member, io.BytesIO(content))
 

@@ -129,6 +129,7 @@ def _copy(source: Any, sink: IO[bytes], folder: Path) -> None:
     largest = LARGEST_BYTES if promised is None else promised
     _check_room(folder, promised or 0)
     began, before = time.monotonic(), 0
+    # `read` would wait for a whole piece of a server that drips, and no limit be looked at.
     while piece := source.read1(_PIECE_BYTES):
         sink.write(piece)
         done = sink.tell()
