@@ -211,6 +211,7 @@ class DistributedLightGBM(DistributedBoosting):
             "verbosity": -1,
             "seed": context.seed % 2**31,
             "deterministic": True,
+            # Else LightGBM takes the way that is faster at the moment, and the two round otherwise.
             "force_row_wise": True,
             "objective": "none" if self.objective_function else self.DEFAULT_OBJECTIVE,
             **self._native_names(self.params),

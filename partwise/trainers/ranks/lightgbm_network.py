@@ -210,6 +210,7 @@ def connect_ranks(context: RankContext) -> LightGBMNetwork:
     peers: list[socket.socket | None] = [None] * context.world_size
     with socket.create_server((host, 0), family=family, backlog=context.world_size) as listener:
         port = listener.getsockname()[1]
+        # When this returns all ranks listen, so all may connect before they accept.
         told = context.all_gather(port.to_bytes(2, "big") + secrets.token_bytes(_TOKEN_BYTES))
         ports, token = [int.from_bytes(content[:2], "big") for content in told], told[0][2:]
         for other in range(context.rank):
@@ -220,5 +221,6 @@ def connect_ranks(context: RankContext) -> LightGBMNetwork:
             peers[other] = peer
     for connected in peers:
         if connected is not None:
+            # Blocks may be small, and the other rank waits for each.
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return LightGBMNetwork(context.rank, peers)

@@ -22,6 +22,7 @@ L2 = frozenset({
     "root_mean_squared_error", "rmse",
 })  # fmt: skip
 _LOG_LINK = frozenset({"poisson", "gamma", "tweedie"})
+# The digits of a double, and the least power of two that is not denormal in single precision.
 _DOUBLE_BITS, _LEAST_EXPONENT = 53, -126
 _ROWS_AT_ONCE = 1 << 13
 """So few that the C library serves each array from memory that it has: 3M rows in arrays of 512 kB,
@@ -179,6 +180,7 @@ def exact_gradients(
     for kept, bound in zip(both, largest, strict=True):
         if bound > 0 and np.isfinite(bound):
             exponent = np.frexp(bound)[1] + int(rows).bit_length() - _DOUBLE_BITS
+            # A power of two, so that to divide and to multiply by it rounds nothing.
             step = np.float32(2.0 ** max(exponent, _LEAST_EXPONENT))
             np.divide(kept, step, out=kept)
             np.rint(kept, out=kept)

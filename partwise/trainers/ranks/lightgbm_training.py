@@ -105,6 +105,7 @@ def sample_bins(
     return lightgbm.Dataset(
         feature_matrix(sample, names, categories),
         np.zeros(sample.num_rows, np.float32),
+        # What cannot be split among the sampled rows may be among all.
         params={**params, "feature_pre_filter": False},
         feature_name=feature_names(names, REFUSED_BY_LIGHTGBM),
         categorical_feature=[names.index(name) for name in columns.categorical],
@@ -191,14 +192,17 @@ def _train(training: RankTraining, network: LightGBMNetwork) -> Trained:
     objective = params["objective"]
     if training.gradients is not None:
         params["objective"] = _OWN
+    # The data sets come before: with a network LightGBM would look for bins together.
     with network.installed():
         booster = lightgbm.Booster(params, train)
         for name, dataset in zip(training.eval_sets, evaluated, strict=True):
             booster.add_valid(dataset, name)
         if earlier is not None:
+            # Only its trees: what they predict is where the rows of the data sets begin.
             _safe_call(_LIB.LGBM_BoosterMerge(booster._handle, earlier._handle))
         best, results = _boost(training, network, booster, objective)
         if training.gradients is not None and objective != _OWN:
+            # By the objective in the text, who loads the model makes predictions of raw ones.
             _set_objective(booster, objective)
         text = booster.model_to_string(num_iteration=best or -1)
         network.check()

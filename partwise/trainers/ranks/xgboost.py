@@ -302,6 +302,7 @@ class _Training:
             metrics["trained_rounds"] = trained
         for name, measured in history.items():
             for metric, values in measured.items():
+                # From the end: rounds of a model that is continued count, and have no values here.
                 metrics[f"{name}_{metric}"] = values[kept - 1 - trained]
                 if self.stopping_rounds:
                     metrics[f"last_{name}_{metric}"] = values[-1]

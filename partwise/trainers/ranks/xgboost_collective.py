@@ -44,6 +44,7 @@ def connected(context: RankContext) -> Iterator[None]:
 
     tracker = None
     told = b""
+    # Before XGBoost listens anywhere: what comes later is its own.
     before = _listening()
     if context.rank == 0:
         host = context.addresses[0][0]
@@ -177,6 +178,7 @@ def _accepted(ports: set[int]) -> dict[str, int]:
     accepted = {}
     for name, descriptor in _sockets().items():
         with suppress(OSError), _duplicate(descriptor) as one:
+            # To ask a socket that listens for its peer raises.
             if one.getsockname()[1] in ports and one.getpeername():
                 accepted[name] = descriptor
     return accepted
