@@ -217,6 +217,7 @@ def command_of(
     parameters = [*of_call, *of_command]
     if any(read is _DATA for read in reads.values()):
         parameters.append(_READING)
+    # A signature wants them by kind, and those without a default first.
     parameters.sort(key=lambda each: (each.kind, each.default is not each.empty))
     signature = inspect.Signature(parameters, return_annotation=int)
 
@@ -273,6 +274,7 @@ def _parameters(
     places: Mapping[str, str],
     types: Mapping[str, Any],
 ) -> "list[inspect.Parameter]":
+    # Fields have their types as texts, so that their names stand for what a shell types here.
     hints = {**get_type_hints(call, localns={**_TYPES}, include_extras=True), **types}
     texts = _texts(call)
     filled = {name for hint in hints.values() if (read := _read_of(hint)) for name in read.fields}

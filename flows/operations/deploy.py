@@ -403,6 +403,7 @@ def crash_automation() -> AutomationCore:
                 "prefect.resource.role": "tag",
             },
             after={"prefect.flow-run.heartbeat"},
+            # Any event, also that of its end: who has ended is not waited for.
             expect={"prefect.flow-run.*"},
             for_each={"prefect.resource.id"},
             threshold=1,

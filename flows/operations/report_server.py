@@ -157,6 +157,7 @@ class _Request(BaseHTTPRequestHandler):
 def _render(run_id: str, store: dict[str, str]) -> tuple[bytes | None, str]:
     """Return the report of a run, or the reason why there is none."""
     wanted = json.dumps({"run_id": run_id, "store": store})
+    # It reads what others may have written, and has no use for what opens other reports.
     environment = {name: value for name, value in os.environ.items() if name != SECRET}
     try:
         done = subprocess.run(  # noqa: S603 (our own arguments)

@@ -385,6 +385,7 @@ def end_worker(services: Services, timeout_s: float = WORKER_STOP_S) -> set[str]
     finally:
         for process in first:
             with suppress(psutil.Error):
+                # In this order: it meets the signal before it can take another flow run.
                 process.terminate()
                 process.resume()
     _await_end(services, "worker", SERVICE_STOP_S)
@@ -424,6 +425,7 @@ def _await_end(services: Services, role: Role, timeout_s: float) -> None:
     """Wait until a service and all that it started is gone; kill what is left of it."""
     deadline = time.monotonic() + timeout_s
     while processes := services.processes(role):
+        # Once its first process has gone, nobody ends the others in order.
         if time.monotonic() > deadline or not services.is_alive(role):
             _kill(processes)
         time.sleep(POLL_S)

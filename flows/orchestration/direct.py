@@ -102,6 +102,7 @@ class PlainFlow(Flow[P, R]):
         bound.apply_defaults()
         with direct_call(), named(self.name):
             say_so()
+            # As a flow run does, so that both refuse the same.
             return function(**self.validate_parameters(bound.arguments))
 
 

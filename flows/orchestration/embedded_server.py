@@ -65,6 +65,7 @@ def start_embedded_server() -> None:
     server = SubprocessASGIServer._instances.get(None)
     if server is not None and server.running:
         return
+    # Else Prefect would give out the one that has ended, as it has one for each port.
     SubprocessASGIServer._instances.pop(None, None)
     server = Server()
 
@@ -125,6 +126,7 @@ def _environment() -> dict[str, str]:
         "PREFECT__SERVER_EPHEMERAL": "1",
         "PREFECT__SERVER_FINAL": "1",
         **get_current_settings().to_environment_variables(exclude_unset=True),
+        # Behind the settings of the user, which may have no password.
         "PREFECT_SERVER_API_AUTH_STRING": _password(),
         "PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED": "true",
         "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": "http://127.0.0.1",

@@ -62,6 +62,7 @@ class Interruption:
             if self._is_over.wait(PRESS_S):
                 return
             waited_s += PRESS_S
+        # Before the first press, since `end` tells ours from a person's by it.
         self.has_pressed = True
         while not self._is_over.wait(PRESS_S):
             # What closes a cluster waits for these.
@@ -87,6 +88,7 @@ def interruption() -> Iterator[Interruption]:
     try:
         yield made
     finally:
+        # First, as the end may raise: the next call has to get one of its own.
         _current = None
         made.end()
 
@@ -155,5 +157,6 @@ def noticed() -> Iterator[None]:
         yield
     finally:
         for number, handle in taken.items():
+            # What somebody else has set meanwhile stays.
             if signal.getsignal(number) is handle:
                 signal.signal(number, earlier[number])

@@ -69,6 +69,7 @@ C = TypeVar("C", bound=Call)
 R = TypeVar("R", bound=Run | Pipeline)
 logger = logging.getLogger(__name__)
 
+# A list, since the body of a flow works in a copy of the context of its caller.
 _ended: ContextVar[list[Any] | None] = ContextVar("partwise_ended_runs", default=None)
 
 
@@ -226,6 +227,7 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
         except ParameterTypeError as error:
             raise InputError(_describe_mistakes(self.name, error)) from None
         if valid.get("run_id"):
+            # Only to refuse a bad template now: for when it is due is known in the flow run.
             fill_in(valid["run_id"], datetime.now(UTC))
         return valid
 

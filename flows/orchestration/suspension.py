@@ -37,6 +37,7 @@ class Suspension:
         Raises:
             Pause: It was; Prefect then leaves the flow run Suspended.
         """
+        # First: what is asked for from now on interrupts nobody.
         self._is_over = True
         if self._state is None or not ended.is_cancelled():
             return ended

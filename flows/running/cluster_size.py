@@ -235,6 +235,7 @@ class _OnThisMachine(_Supply):
         address = block.address.strip().rstrip("/")
         words = [sys.executable, "-m", "distributed.cli.dask_worker", address]
         words += ["--host", urlsplit(address).hostname or "", "--nworkers", "1", "--nthreads", "1"]
+        # Without Dask's limit, which does not see the processes that functions run in.
         words += ["--memory-limit", "0", "--no-dashboard", "--death-timeout", "60"]
         if address.startswith("tls:"):
             words += ["--tls-ca-file", block.tls_ca_file, "--tls-cert", block.tls_cert_file]
@@ -269,6 +270,7 @@ class _OnThisMachine(_Supply):
         self._started.clear()
 
     def undo(self, before: int) -> None:
+        # It was to shrink: workers in the place of those that have gone are to stay.
         if not self._started:
             self.scale(before)
             self.keep()
@@ -276,6 +278,7 @@ class _OnThisMachine(_Supply):
             deadline = time.monotonic() + END_S
             for process, _ in self._started:
                 with suppress(ProcessLookupError):
+                    # A nanny and its worker are a session.
                     os.killpg(process.pid, number)
             for process, _ in self._started:
                 with suppress(subprocess.TimeoutExpired):

@@ -50,6 +50,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
     """
     opened_store = open_store(store)
     plan = plan.as_sample(opened_store)
+    # What cannot be sent is refused here, before the run is claimed.
     payload = pack_work(plan.work, name_of(plan.function))
     identity, options = plan.identity, plan.options
     with Frame(plan, opened_store, open_cluster(cluster)) as frame:
@@ -65,6 +66,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
         limits = options.limits_on(slots)
         memory = smallest_memory_limit(client, limits)
         _announce(plan, sharded, folder, len(slots), memory, frame.logger)
+        # Before some are chosen: a share of the run's budget is one of all rows.
         totals = {"all_rows": sharded.rows, "all_partitions": sharded.partitions}
         remark = None
         if options.sample is not None:

@@ -51,6 +51,7 @@ def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParame
     worker.
     """
     identity = plan.identity
+    # What cannot be sent is refused here, before the run is claimed.
     payload = pack_work(plan.work, plan.name)
     with Frame(plan, open_store(store), open_cluster(cluster)) as frame:
         clock, claim, token, logger = frame.clock, frame.claim, frame.token, frame.logger
@@ -61,6 +62,7 @@ def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParame
         client, watch = frame.connect(plan.source, silence_s=plan.options.silence_s)
         places = _find_places(plan, frame.cluster, client)
         folder = frame.open_folder(client, watch)
+        # Before machines have rows: where loading fails, those that have some are tidied up too.
         frame.stack.callback(_end_study, client, token)
         with clock.stage("load"):
             rows = _stage_rows(plan, folder, client, frame.store, token, watch)

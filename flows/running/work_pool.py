@@ -256,6 +256,7 @@ def _send(
         parameters={**parameters, **here},
         flow_run_name=run_id,
         job_variables=variables,
+        # It returns at once: what waits is `follow`, which shows what the flow run logs.
         timeout=0,
     )
     sent: FlowRun = flow_run
@@ -362,6 +363,7 @@ class _Sent:
                 f"{self.pool.name!r}: {message} What it has committed is kept; the same call with "
                 "on_existing_artifacts='resume' goes on."
             )
+        # FAILURE is that of a run, which is in the store.
         if state.type is StateType.FAILED and state.name != "FAILURE":
             raise _error_of(message, self.run_id, self.pool.name)
         try:
