@@ -138,6 +138,7 @@ class CustomCluster(NamedFields):
             with _failures_of_dask() as failures:
                 cluster = self._start(kind)
                 stack.callback(self._close, cluster)
+                # Before anything is sent there.
                 self._check_encryption(cluster.scheduler_address)
                 client = stack.enter_context(connected(self._connect(cluster)))
                 self._await_workers(client, until, failures)
@@ -169,6 +170,7 @@ class CustomCluster(NamedFields):
                 cluster = kind(**self.arguments)
                 try:
                     self._scale(cluster)
+                # What it has begun, such as jobs of a batch system, would go on.
                 except BaseException:
                     cluster.close()
                     raise

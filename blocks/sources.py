@@ -125,6 +125,7 @@ class _Database(NamedFields):
     @field_validator("uri")
     @classmethod
     def _has_no_password(cls, uri: str) -> str:
+        # The last @, since a password may hold others.
         user, at, _ = uri.partition("://")[2].rpartition("@")
         if (at and ":" in user) or "password=" in uri:
             raise ValueError("the URI has a password in it: put it into the field for it.")
