@@ -27,6 +27,7 @@ def add_guards(file_path: str, guards: Sequence[Guard], signature: Signature) ->
     """
     import onnx
 
+    # Weights beside the file stay where they are, however large.
     model = onnx.load_model(file_path, load_external_data=False)
     versions = {entry.domain: entry.version for entry in model.opset_import}
     if versions.get("", versions.get("ai.onnx", 0)) < _OPSET:

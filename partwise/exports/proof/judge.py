@@ -80,6 +80,7 @@ class JudgeProcess:
             yield
         finally:
             timer.cancel()
+            # Else one that goes off at this moment could end the judge within its next question.
             timer.join()
 
     def _ask(self, file_path: str, expectation: Expectation, cases: Sequence[Case]) -> Verdict:
@@ -90,6 +91,7 @@ class JudgeProcess:
         with os.fdopen(self._cases_fd, "wb", closefd=False) as file:
             absolute = os.path.abspath(file_path)
             request = write_request(ArrayWriter(file), absolute, expectation, cases)
+        # The judge has the descriptor under the same number, and opens it once more, to read from 0.
         request["cases_path"] = f"/proc/self/fd/{self._cases_fd}"
         self._send(json.dumps(request).encode() + b"\n")
         while "verdict" not in (answer := self._receive()):
@@ -128,6 +130,7 @@ class JudgeProcess:
 
     def abandon(self) -> None:
         """Let go of a judge that belongs to the process which this one was forked from."""
+        # It is no child of this process, so there is nothing to wait for.
         self._process.returncode = 0
         self._close_files()
 
@@ -217,6 +220,7 @@ def _describe_death(process: JudgeProcess, expectation: Expectation) -> Finding:
 
 def _forget_judges() -> None:
     global _lock
+    # As this process was forked, another thread may have held it.
     _lock = threading.Lock()
     for process in _judges.values():
         process.abandon()

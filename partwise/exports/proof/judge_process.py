@@ -111,6 +111,7 @@ def examine(file_path: str, expectation: Expectation, cases: Sequence[Case], tel
 def open_export(file_path: str, expectation: Expectation) -> ExportedModel:
     """Open an export by its format."""
     module, name = _MODELS[expectation.format]
+    # By its name: a judge of one format loads the library of no other.
     kind = getattr(importlib.import_module(module), name)
     model: ExportedModel
     match expectation.format:
@@ -202,6 +203,7 @@ def main(parent_pid: str) -> None:
     # An interrupt is for the caller, who ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "wb", 0)
+    # What libraries print goes to the log, and not among the answers.
     os.dup2(2, 1)
     faulthandler.enable(all_threads=False)
 

@@ -162,6 +162,7 @@ def initializers(file_path: str) -> Iterator[tuple[str, np.ndarray]]:
         if node.op_type == "Constant":
             for attribute in node.attribute:
                 if attribute.name == "value":
+                    # The tensor of a constant has no name of its own.
                     attribute.t.name = node.output[0]
                     yield from _array(attribute.t, folder)
 
@@ -178,6 +179,7 @@ def _graphs(model: Any) -> Iterator[Any]:
 def _array(tensor: Any, folder: Path) -> Iterator[tuple[str, np.ndarray]]:
     import onnx
 
+    # The limits of our guards are none of the model's numbers.
     if tensor.data_type == onnx.TensorProto.STRING or tensor.name.startswith(NODE_PREFIX):
         return
     if tensor.data_location != onnx.TensorProto.EXTERNAL:
@@ -237,6 +239,7 @@ def _release(values: np.ndarray) -> None:
     """Let go of the pages of a mapped file, which would count as this process's memory."""
     mapped = getattr(values, "_mmap", None)
     if mapped is not None:
+        # Without it, one tensor of 2.25 GB took 2.5 GB more of the process that exports.
         mapped.madvise(mmap.MADV_DONTNEED)
 
 

@@ -332,6 +332,7 @@ def _sets_of_tree(starts: np.ndarray, written: str) -> list[np.ndarray]:
     """
     text = np.frombuffer(written.encode(), dtype=np.uint8)
     firsts = np.append(0, np.flatnonzero(text == ord(" ")) + 1)
+    # No other word begins with a 0.
     words = np.flatnonzero(text[firsts] != ord("0"))
     ends = np.append(firsts[1:] - 1, len(text))
     values = np.array(
