@@ -134,6 +134,7 @@ def imported_names(code: types.CodeType, package: str, *, on_import: bool = Fals
         steps = instructions(part)
         for place, step in enumerate(steps):
             if step.opname == "IMPORT_NAME":
+                # Both are loaded right before it.
                 level, names = (earlier.argval for earlier in steps[place - 2 : place])
                 name = absolute_name(step.argval, level, package)
                 found |= {name, *(f"{name}.{item}" for item in names or ())}
@@ -166,6 +167,7 @@ def words(code: types.CodeType) -> Words:
                 imports.add(step.argval)
             elif step.opname == "IMPORT_FROM":
                 names |= {step.argval, f".{step.argval}"}
+                # Under another name, its calls would not be seen.
                 stored = steps[place + 1].argval
                 computed |= step.argval in _IMPORTERS and stored != step.argval
             elif step.opname in _ATTRIBUTE_LOADS or step.opname == "LOAD_SUPER_ATTR":

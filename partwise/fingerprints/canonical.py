@@ -28,6 +28,7 @@ from partwise.fingerprints.first_places import first_place
 from partwise.renamed import first_names
 
 _ABSENT = object()
+# CPython's Py_TPFLAGS_HEAPTYPE, which classes have that are not static ones of C.
 _HEAP_TYPE = 1 << 9
 
 

@@ -50,6 +50,7 @@ def _nearest(array: pa.Array) -> pa.Array:
     else:
         is_exact = (whole >= -_MOST_EXACT) & (whole <= _MOST_EXACT)
         for above in words.T[1:]:
+            # The words above hold nothing but the sign.
             is_exact &= above == whole >> 63
         power = float(10 ** abs(scale))
         doubles = whole / power if scale >= 0 else whole * power

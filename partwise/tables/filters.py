@@ -99,6 +99,7 @@ def _holding(column: Any, kind: pa.DataType, name: str, operator: str, value: An
     if operator in _COMPARE:
         sign, scalar = comparison(name, kind, operator, value)
         if scalar is None:
+            # Below, to take a mask from itself is false for all rows, of an expression too.
             is_there = pc.is_valid(column)
             return is_there if sign == ALWAYS else pc.and_not(is_there, is_there)
         try:
