@@ -292,6 +292,7 @@ def _rows_of(data: Any) -> Rows:
 
 
 def _single_rows(data: Any) -> Rows:
+    # Who has a frame of Dask has imported it; nobody else is to wait for that.
     dask = sys.modules.get("dask.dataframe")
     if dask is not None and isinstance(data, dask.DataFrame):
         from partwise.sources.frames.dask_rows import DaskRows

@@ -70,6 +70,7 @@ def settle(file: FoundFile, options: CsvOptions) -> CsvOptions:
     if first and not options.skip_rows and delimiter in ("", first[1]):
         options = options.model_copy(update={"delimiter": first[1], "skip_rows": 1})
         delimiter = first[1]
+    # Behind it there may be .gz, .bz2 or .zst.
     if not delimiter and ".tsv" in file.path.lower()[-8:]:
         delimiter = "\t"
     line = _first_line(text, options)
@@ -101,6 +102,7 @@ def _encoding_of(file: FoundFile, options: CsvOptions, start: bytes) -> str:
 
 def _decoded(file: FoundFile, start: bytes, encoding: str) -> str:
     try:
+        # A cut in the middle of a character is no mistake of the file.
         is_all = len(start) < _START_BYTES
         text = codecs.getincrementaldecoder(encoding)().decode(start, final=is_all)
     except UnicodeError as error:

@@ -169,6 +169,7 @@ def _hidden(relative: str) -> bool:
 
 def _in_directory(base: str, paths: list[str], shown: str, form: Format | None) -> list[str]:
     """The data files among those below a directory, sorted; they must be of one format."""
+    # Before leftovers go: the folder of a log begins with "_" or ".", as they do.
     if form in (None, "parquet", "orc") and (tables := tables_among(paths)):
         raise tables[0].refusal(f"What lies in {shown!r}")
     visible = [path for path in paths if not _hidden(path[len(base) :].lstrip("/"))]

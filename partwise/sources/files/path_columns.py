@@ -14,6 +14,7 @@ from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.remote_files import bucket_of
 from partwise.sources.files.written_numbers import is_canonical
 
+# With so many digits, every number fits int64.
 _INTEGER = re.compile(r"-?[0-9]{1,18}").fullmatch
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 

@@ -105,6 +105,7 @@ class FileFragment:
                 for name, value in self.stated.items():
                     _check_stated(whole.column(name), value, name, what)
                 yield whole
+            # Once more, since it may have been written to meanwhile.
             self.file.check_unchanged()
 
     def _key_numbers(self) -> dict[str, KeyNumbers]:

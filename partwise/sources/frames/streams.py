@@ -197,6 +197,7 @@ def _polars_pieces(lazy: Any) -> Iterator[Any]:
     def hand_over(piece: Any) -> bool:
         while not stopped.is_set():
             with contextlib.suppress(queue.Full):
+                # With a limit, to see that nobody reads any more: the engine hears of it by what is returned.
                 handed.put(piece, timeout=0.1)
                 return False
         return True
@@ -270,6 +271,7 @@ class _Stream:
             yield batch.select(names)
         if self._rows is None:
             self._rows = rows
+        # A stream that reading consumes may be given out once more, with no rows.
         elif rows != self._rows:
             raise self._consumed()
 

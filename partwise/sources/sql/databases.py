@@ -141,6 +141,7 @@ class Database:
 
     def redact(self, text: str) -> str:
         """Return a text with every secret of this database left out."""
+        # The longest first, since one may be a part of another.
         for secret in sorted(self._secrets(), key=len, reverse=True):
             text = text.replace(secret, "***")
         return text

@@ -193,6 +193,7 @@ class QueryRows(OpaqueRows):
         chosen = ", ".join(quoted_name(name, kind) for name in names)
         types = {name: column.type for name, column in self._columns.items()}
         where, values = where_clause(conditions, types, kind)
+        # The filter stands outside, where columns have the types with which its values are compared.
         text = f"SELECT {chosen} FROM (SELECT {casts} FROM {self._from} AS q) AS q{where}"
         if self._query.order_by:
             text += " ORDER BY " + ", ".join(quoted_name(n, kind) for n in self._query.order_by)
@@ -254,6 +255,7 @@ def _estimate(cursor: Any, source: str) -> int:
     """What PostgreSQL's planner expects a query to give, in bytes; nothing is run."""
     import json
 
+    # The driver fetches rows by COPY, which takes no EXPLAIN.
     cursor.adbc_statement.set_options(**{"adbc.postgresql.use_copy": "false"})
     cursor.execute(f"EXPLAIN (FORMAT JSON) SELECT * FROM {source} AS q")
     plans = cursor.fetchall()[0][0]
