@@ -197,7 +197,7 @@ def _polars_pieces(lazy: Any) -> Iterator[Any]:
     def hand_over(piece: Any) -> bool:
         while not stopped.is_set():
             with contextlib.suppress(queue.Full):
-                # With a limit, to see that nobody reads any more: the engine hears of it by what is returned.
+                # With a limit, so that it sees when nobody reads any more.
                 handed.put(piece, timeout=0.1)
                 return False
         return True

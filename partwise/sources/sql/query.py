@@ -193,7 +193,7 @@ class QueryRows(OpaqueRows):
         chosen = ", ".join(quoted_name(name, kind) for name in names)
         types = {name: column.type for name, column in self._columns.items()}
         where, values = where_clause(conditions, types, kind)
-        # The filter stands outside, where columns have the types with which its values are compared.
+        # The filter stands outside, where columns have the types that its values are compared in.
         text = f"SELECT {chosen} FROM (SELECT {casts} FROM {self._from} AS q) AS q{where}"
         if self._query.order_by:
             text += " ORDER BY " + ", ".join(quoted_name(n, kind) for n in self._query.order_by)
