@@ -123,6 +123,7 @@ def importable_name(function: Callable[..., Any]) -> str:
 
     module, qualname = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     found = getattr(sys.modules.get(module), qualname, None) if qualname else None
+    # Another process has a __main__ of its own.
     if module == "__main__" or found is not function:
         shown = qualname or type(function).__name__
         raise FunctionError(

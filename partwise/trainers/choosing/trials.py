@@ -71,6 +71,7 @@ class Study:
         while (
             (limits.trials is None or len(self.tried) < limits.trials)
             and self._stale < limits.patience
+            # The trainer's own settings are the first, and are tried whatever the time allows.
             and (not self.tried or time.monotonic() - began < limits.seconds)
             and (trial := next(trials, None)) is not None
         ):
@@ -81,6 +82,7 @@ class Study:
     def _try(self, trial: Trial) -> None:
         began, number, settings = time.monotonic(), len(self.tried), trial.settings
         key = settings_key(settings)
+        # Not fitted twice, but told of: for Optuna a trial runs until it is.
         if (known := self._known.get(key)) is not None:
             self.tried.append(
                 Tried(number=number, settings=settings, state="equal", value=known.value)

@@ -356,6 +356,7 @@ class Tuned(HoldoutTrainer):
             )
         study = Study(rows, question, self._most_rounds)
         search = Search(
+            # First the trainer's own settings, {}: `_search` reads them as tried[0].
             [{}, *filter(None, self.settings)],
             self.space,
             sampler=self.sampler,
