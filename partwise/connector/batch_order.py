@@ -70,10 +70,12 @@ class BatchOrder:
             rows = np.concatenate([rest, window]) if len(rest) else window
             whole = len(rows) // self.batch_rows
             cut = rows[: whole * self.batch_rows].reshape(whole, self.batch_rows)
+            # Counted from the first batch of the epoch, not from that of the window.
             own = cut[(worker - dealt) % workers :: workers]
             for start in range(0, len(own), together):
                 yield own[start : start + together]
             dealt += whole
+            # They go in front of the next window, so that only the last batch of all can be short.
             rest = rows[whole * self.batch_rows :]
         if len(rest) and not self.drop_last and dealt % workers == worker:
             yield rest[None, :]
@@ -90,6 +92,7 @@ class BatchOrder:
             for start in range(0, self.rows, window_rows):
                 yield np.arange(start, min(start + window_rows, self.rows))
             return
+        # Each worker draws the order of all rows, alike, and takes its own batches of it.
         random = np.random.default_rng([self.seed, epoch])
         block_rows = max(1, window_rows // _BLOCKS_PER_WINDOW)
         if self.rows <= window_rows:

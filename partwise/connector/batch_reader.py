@@ -33,6 +33,7 @@ class BatchReader:
             one, an item of each. Arrays may be read-only, and may be views of larger ones.
         """
         table = RowsByNumber(self.rows.table)
+        # Neighbours are a slice, which copies nothing; of small batches many are taken at once.
         sliced = not self.order.shuffle and self.order.batch_rows >= _SLICED_ROWS
         for group in self.order.groups(epoch, worker, workers):
             if sliced:

@@ -127,6 +127,7 @@ def lightgbm_dataset(
             continue
         own = _category_list(column)
         lists.append(own if known is None else list(known[len(lists)]))
+        # Codes mean the same here and in the reference only where both list the same values.
         if lists[-1] == own:
             codes = [chunk.indices.cast(pa.int32()) for chunk in column.chunks]
             arrays.append(pa.chunked_array(codes, pa.int32()))

@@ -44,6 +44,7 @@ def _encoded_again(table: pa.Table, index: int) -> pa.Table:
     chunks = [decoded(chunk) for chunk in column.chunks]
     values = pa.chunked_array(chunks, field.type.value_type)
     encoded = values.dictionary_encode().unify_dictionaries()
+    # `dictionary_encode` forgets that a dictionary is ordered.
     kind = pa.dictionary(encoded.type.index_type, encoded.type.value_type, field.type.ordered)
     coded = [
         pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary, ordered=kind.ordered)

@@ -63,6 +63,7 @@ def _read_part(
     rows = part.rows if columns is None else part.rows.select(columns)
     frame = _columns_frame(rows.table, types)
     found = frame.dtypes.to_dict()
+    # A slice without a null has whole numbers where another one, and so the frame, has floats.
     other = {name: dtypes[name] for name, dtype in found.items() if dtype != dtypes[name]}
     return frame.astype(other) if other else frame
 

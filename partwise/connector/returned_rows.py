@@ -206,6 +206,7 @@ def _naming(name: str, values: Any) -> Iterator[None]:
 
 def _is_pandas(value: Any) -> bool:
     """Tell a frame or a Series from all else."""
+    # Whatever is of pandas came from a process that has loaded it: it need not be imported to ask.
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(value, pandas.DataFrame | pandas.Series)
 
@@ -257,6 +258,7 @@ def _order(index: "pd.Index", own: "pd.Index") -> slice | np.ndarray | None:
     places = own.get_indexer(index)
     is_there = np.zeros(len(own), bool)
     is_there[places[places >= 0]] = True
+    # `places` says where each returned row belongs; wanted is which of them belongs to each place.
     return np.argsort(places) if is_there.all() else None
 
 

@@ -30,6 +30,7 @@ class NamelessFile:
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (closed below)
 
     def __del__(self) -> None:
+        # TemporaryFile may have raised.
         if hasattr(self, "_file"):
             self._file.close()
 
@@ -77,6 +78,7 @@ class PortableTable:
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         if get_spawning_popen() is None:
             stream = _stream_of(self.table)
+            # A PickleBuffer, which may travel beside the pickle without a copy, is of protocol 5.
             by_reference = protocol.__index__() >= 5
             return _read_table, (
                 pickle.PickleBuffer(stream) if by_reference else stream.to_pybytes(),
@@ -129,6 +131,7 @@ def _write(path: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> i
             for batch in batches:
                 writer.write_batch(storage.store(batch))
                 rows += batch.num_rows
+        # Behind the rows: only after the last one are all distinct values known.
         known = storage.dictionaries()
         with pa.ipc.new_stream(sink, known.schema) as writer:
             writer.write_batch(known)
@@ -156,6 +159,7 @@ def map_spooled(path: str) -> pa.Table:
 
 def read_spooled(source: pa.NativeFile) -> pa.Table:
     """Return spooled rows; they stay where they are, if that is memory."""
+    # One stream behind the other: reading all of the first leaves the file at the second.
     stored = pa.ipc.open_stream(source).read_all()
     known = pa.ipc.open_stream(source).read_next_batch()
     shown = [decode_batch(batch, known) for batch in stored.to_batches()]

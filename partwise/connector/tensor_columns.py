@@ -125,6 +125,7 @@ def _array(array: pa.Array, dtype: np.dtype[Any]) -> np.ndarray:
     if pa.types.is_dictionary(kind):
         array = array.indices.cast(pa.int64())
     elif _has_own_null(kind):
+        # Arrow casts days and seconds of 32 bits to int32 only.
         if kind.bit_width == 32:
             array = array.cast(pa.int32())
         array = array.cast(pa.int64())

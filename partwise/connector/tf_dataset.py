@@ -30,6 +30,7 @@ def tf_dataset(reader: BatchReader) -> "tf.data.Dataset":
         field.name: _spec(field, reader.forms[field.name], batched)
         for field in reader.rows.table.schema
     }
+    # TensorFlow calls `read` again for each pass: so it counts the epochs.
     epochs = itertools.count()
 
     def read() -> Iterator[dict[str, Any]]:
@@ -37,6 +38,7 @@ def tf_dataset(reader: BatchReader) -> "tf.data.Dataset":
             yield {name: _value(value, reader.forms[name]) for name, value in values.items()}
 
     dataset = tf.data.Dataset.from_generator(read, output_signature=signature)
+    # TensorFlow cannot tell how many batches a generator gives.
     return dataset.apply(tf.data.experimental.assert_cardinality(reader.order.batches))
 
 

@@ -72,6 +72,7 @@ def _tensor(value: Any) -> Any:
 def _dataset_class() -> type[Any]:
     from torch.utils.data import IterableDataset
 
+    # A DataLoader asks for this base; it is no base of `TorchRows`, since torch is an extra.
     return type("TorchDataset", (TorchRows, IterableDataset), {"__doc__": TorchRows.__doc__})
 
 
@@ -87,5 +88,6 @@ def torch_dataset(reader: BatchReader, epoch: "Tensor | None" = None) -> Any:
             "to_torch_dataset() needs PyTorch, which is not installed: "
             "pip install 'partwise[torch]'."
         ) from error
+    # In shared memory: workers that outlive an epoch see there what `set_epoch` writes.
     shared = torch.zeros((), dtype=torch.int64) if epoch is None else epoch
     return _dataset_class()(reader, shared.share_memory_())
