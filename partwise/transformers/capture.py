@@ -41,9 +41,11 @@ def write_onnx(
 
     program = capture_onnx(model, config, opset)
     embedded = 0 if options.external_data == "always" else EMBEDDED_BYTES
+    # `lower_precision` needs the weights in the graph.
     if options.quantize == "none":
         move_weights(program, file_path, embedded)
     graph = onnx_ir.to_proto(program)
+    # With its weights: the graph has copies of those that were not moved.
     del program
     strip(graph)
     name_axes(graph.graph, {**config.inputs, **config.outputs})

@@ -50,6 +50,7 @@ def export_checkpoint(
         # Before the export: a full disk shows here, and to move them then takes no room.
         copies = checkpoint.save_beside(Path(draft))
         report = _export(checkpoint, output, options)
+        # Not before the proof: an export that fails leaves nothing beside it.
         for copy in copies:
             os.replace(copy, folder / copy.name)
     return report

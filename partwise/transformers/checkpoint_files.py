@@ -17,6 +17,7 @@ from partwise.transformers.installed import HUB_LIBRARIES, check_installed
 
 CONFIG = "config.json"
 _WEIGHTS = (
+    # These first, as transformers reads them where a checkpoint has both kinds.
     *("model.safetensors", "model.safetensors.index.json"),
     *("pytorch_model.bin", "pytorch_model.bin.index.json"),
 )
@@ -51,6 +52,7 @@ def find_checkpoint(name: str, *, trusts_code: bool = False) -> Path:
     if path.exists():
         raise CheckpointError(f"The model {name} is a file: name the directory that it lies in.")
     above = path.parent
+    # "models/brt" where there is a folder "models" is a mistyped path, which no hub is asked for.
     is_path = not _HUB_ID.fullmatch(name) or (above != Path() and above.is_dir())
     if is_path:
         raise CheckpointError(f"There is no directory {name}{_near(path)}.")
@@ -96,6 +98,7 @@ def find_weights(name: str, folder: Path) -> None:
             if is_index and not (folder / weights).is_file():
                 continue
             parts = _parts_of(folder / weights) if is_index else [weights]
+            # The hub's client names the folder by its commit: weights of a later one do not fit in.
             _fetch(name, parts, revision=folder.name)
             if all((folder / part).is_file() for part in parts):
                 break

@@ -52,6 +52,7 @@ def flat_model(model: Any, config: OnnxConfig) -> Any:
             return given
 
     flat = Flat()
+    # Not eval(), which goes down into the caller's model, whose mode `prepared` gives back.
     flat.training = False
     return flat
 

@@ -46,6 +46,7 @@ def load_model(
                 dtype=torch.float32,
                 trust_remote_code=trusts_code,
                 local_files_only=not trusts_code,
+                # A .bin file is a pickle: with this, no code of it runs.
                 weights_only=True,
                 # They are refused below, by name.
                 ignore_mismatched_sizes=True,
@@ -89,6 +90,7 @@ def _needed(model: Any, config: OnnxConfig, missing: Collection[str]) -> set[str
 
     parameters = {
         name: parameter
+        # Under every name of a tied one: a name that is not found here counts as needed.
         for name, parameter in model.named_parameters(remove_duplicate=False)
         if name in missing
     }
@@ -101,6 +103,7 @@ def _needed(model: Any, config: OnnxConfig, missing: Collection[str]) -> set[str
             total = sum(found[name].sum() for name in config.outputs)
             slopes = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
     except RuntimeError:
+        # Where nothing has a derivative, any of them may be needed.
         return set(missing)
     return needed | {
         name for name, slope in zip(parameters, slopes, strict=True) if slope is not None

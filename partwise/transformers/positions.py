@@ -117,6 +117,7 @@ def _affordable(model: Any, config: OnnxConfig, most: int) -> int:
     each = (_BYTES_OF_VALUE * values + _BYTES_OF_COMPARED * largest) / _PROBED
     heads = getattr(text_part(model.config), "num_attention_heads", None)
     pair = _BYTES_OF_SCORE * (heads if isinstance(heads, int) else 16)
+    # The n for which pair * n**2 + each * n is CASE_BYTES.
     affordable = (math.sqrt(each**2 + 4 * pair * CASE_BYTES) - each) / (2 * pair)
     return min(most, max(LONG_TEXT, int(affordable)))
 

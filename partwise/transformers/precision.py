@@ -39,6 +39,7 @@ def precision_notes(model: Any, config: OnnxConfig, expected: Expected) -> tuple
     try:
         double = copy.deepcopy(model).double()
         before = torch.get_default_dtype()
+        # Of it are the tensors that a model makes on its way.
         torch.set_default_dtype(torch.float64)
         try:
             for case in expected.cases:

@@ -142,6 +142,7 @@ def _trace(model: Any, config: OnnxConfig, sizes: Sizes) -> Any:
     import torch
 
     def trace(module: Any, inputs: tuple[Any, ...]) -> Any:
+        # torch would compare it on the traced inputs once more; the proof does, and on others.
         return torch.jit.trace(module, inputs, check_trace=False)
 
     return _program(model, config, sizes, trace, "torch.jit.trace does not capture")
