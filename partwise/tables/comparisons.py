@@ -141,6 +141,7 @@ def _as_narrow(kind: pa.DataType, value: float) -> float:
 
 def _nanoseconds(text: str, zone: str | None) -> int:
     """Read a time stamp in the coarsest unit that holds it."""
+    # Nanoseconds end in 2262, and a filter may name the year 9999.
     for unit in _UNITS:
         try:
             count = pa.scalar(text).cast(pa.timestamp(unit, zone)).cast(pa.int64()).as_py()
@@ -182,6 +183,7 @@ def _scalar(kind: pa.DataType, units: Fraction | int | float) -> pa.Scalar:
     if pa.types.is_floating(kind):
         return pa.scalar(float(units), pa.float64()).cast(kind, safe=False)
     if pa.types.is_decimal(kind):
+        # Not scaleb(), which rounds to the 28 digits of Python's context.
         sign, digits, _ = Decimal(int(units)).as_tuple()
         return pa.scalar(Decimal((sign, digits, -kind.scale)), kind)
     return pa.scalar(int(units), kind)

@@ -73,6 +73,7 @@ def decoded(array: pa.Array) -> pa.Array:
     Arrow itself decodes neither dictionaries of structs and lists, nor runs of these and of views.
     """
     if pa.types.is_run_end_encoded(array.type):
+        # `run_ends` and `values` are those of the whole array, also where this is a slice of it.
         rows = np.arange(array.offset, array.offset + len(array))
         runs = np.searchsorted(array.run_ends.to_numpy(), rows, side="right")
         values = array.values
@@ -113,6 +114,7 @@ def check_no_opaque(fields: Sequence[pa.Field]) -> None:
     """Refuse columns of Arrow's type for what only another system can read, however deep."""
     for field in fields:
         kinds = [field.type]
+        # The list grows while the loop goes through it.
         for kind in kinds:
             if isinstance(kind, pa.OpaqueType):
                 raise ColumnError(
@@ -194,6 +196,7 @@ class ColumnStorage:
     def _codes(self, index: int, array: pa.Array) -> pa.Array:
         """The codes of one column in the dictionary of the whole source, which grows."""
         dictionary = array.dictionary
+        # Batch after batch has the same dictionary, whose values are looked up once.
         seen, mapping = self._last.get(index, (None, None))
         if seen is None or not (seen is dictionary or seen.equals(dictionary)):
             values = self._values[index]

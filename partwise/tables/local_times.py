@@ -45,6 +45,7 @@ def local_times(column: pa.ChunkedArray) -> pa.ChunkedArray:
     except (ZoneInfoNotFoundError, ValueError):  # such as +05:45, which has no summer
         return local
     numbers = instants.fill_null(0).to_numpy()
+    # A copy: what Arrow shows to numpy cannot be written to.
     shown = np.array(local.cast(pa.int64()).fill_null(0).to_numpy())
     late = np.flatnonzero(numbers >= _TABLES_END * a_second)
     shown[late] = numbers[late] + _offsets(zone, numbers[late] // a_second) * a_second
@@ -86,6 +87,7 @@ def _changes(zone: ZoneInfo, year: int) -> tuple[np.ndarray, np.ndarray]:
     """Return from which instants of a year clocks are ahead of UTC by how much, both in s."""
     first, end = (int(datetime(each, 1, 1, tzinfo=UTC).timestamp()) for each in (year, year + 1))
     begins, ahead = [first], [_offset(zone, first)]
+    # zoneinfo tells an offset, but not when it changes: looked for by days, then by halves.
     for day in range(first + _A_DAY, end + 1, _A_DAY):
         if (offset := _offset(zone, day)) == ahead[-1]:
             continue

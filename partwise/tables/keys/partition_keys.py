@@ -98,9 +98,11 @@ def _one_zero_one_nan(array: pa.Array) -> pa.Array:
     """Doubles with -0.0 as 0.0 and every NaN with the same bits."""
     if len(array) == array.null_count:
         return array
+    # The sum of -0.0 and 0.0 is 0.0; and it is a new array, which may be written to.
     values = array.fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
     values[np.isnan(values)] = np.nan
     mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    # NaN is a key of its own here, and no null.
     return pa.array(values, pa.float64(), mask=mask, from_pandas=False)
 
 
@@ -234,6 +236,7 @@ def partition_seed(seed: int, key_bytes: bytes) -> int:
 
 def _named(texts: Sequence[str], encoded: bytes) -> str:
     text = texts[0] if len(texts) == 1 else "_".join(text[:40] for text in texts)
+    # Several keys may have one slug, such as "a b" and "A-B": the digest tells them apart.
     return f"{slug(text)}-{hashlib.sha256(encoded).hexdigest()[:16]}"
 
 
