@@ -122,6 +122,7 @@ class _SelectedSource:
     def description(self) -> SourceDescription:
         return self._description
 
+    # Asked for more than once, and of tables in memory it hashes all rows.
     @cached_property
     def _description(self) -> SourceDescription:
         filter_ = self.selection.conditions

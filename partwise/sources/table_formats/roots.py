@@ -120,8 +120,10 @@ def _folders(path: str) -> list[str]:
     Of buckets each costs requests: those named key=value, which tables make, are left out.
     """
     if "://" not in path:
+        # What is there by this name is no pattern, whatever signs it has.
         if not os.path.lexists(path) and (wildcard := _GLOB.search(path)):
             path = path[: wildcard.start()].rpartition("/")[0]
+        # A link may lead into a table, or stand in the folder of one.
         return list(dict.fromkeys([*_upwards(path), *_upwards(os.path.realpath(path))]))
     if wildcard := _GLOB.search(path):
         path = path[: wildcard.start()].rpartition("/")[0]

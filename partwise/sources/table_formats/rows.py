@@ -32,6 +32,7 @@ _GROWTH = 3
 
 def open_files(requested: Files) -> Rows:
     """Return the rows of files, and of tables that have a log; none is read."""
+    # Tables with a log have their rows in files of these formats: with others nobody has to look.
     if requested.format not in (None, "parquet", "orc"):
         return _plain_files(requested, None)
     finder = TableFinder(requested.access)
