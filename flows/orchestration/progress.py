@@ -200,6 +200,7 @@ class ProgressArtifact:
         shown = 0
         while True:
             ended = self._end.wait(ARTIFACT_PAUSE_S)
+            # Looked at after the wait: so the last state is shown, too, when it ends.
             latest = self._latest
             if latest is not None and latest.finished != shown:
                 shown = latest.finished

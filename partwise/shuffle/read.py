@@ -61,6 +61,7 @@ def stored_rows(
         if shard.keyed:
             for position, batch in _spooled(shard, key_columns, spool):
                 batches.append((position, len(batches), batch))
+        # Batches of one fragment stay in their order; a batch itself cannot be compared.
         batches.sort(key=lambda item: item[:2])
         rows = pa.Table.from_batches([batch for *_, batch in batches], stored_schema(merged.schema))
         yield StoredRows(rows=rows, dictionaries=merged)

@@ -50,6 +50,7 @@ class KeyRows:
         """
         self._new.append((hashes, rows))
         self._new_count += len(hashes)
+        # Each merge sorts all that is known: so it at least doubles before the next one.
         if self._new_count > len(self._hashes) + 100_000:
             self._merge()
 

@@ -266,6 +266,8 @@ def _group_sizes(column: pa.ChunkedArray, places: np.ndarray | None) -> np.ndarr
         column = column.cast(column.type.value_type)
     runs = pa.compute.run_end_encode(column.combine_chunks()) if len(column) else None
     ends = np.asarray(runs.run_ends) if runs is not None else np.zeros(0, np.int64)
+    # How many labelled rows there are up to the end of each query.
     counted = ends if places is None else np.searchsorted(places, ends)
     sizes = np.diff(counted, prepend=0)
+    # A query of which no row has a label is left out, as its rows are.
     return sizes[sizes > 0].astype(np.int32)
