@@ -141,6 +141,7 @@ class Comparison:
             )
             return
         self._totals["export_values"] += expected.size
+        # That was said above; text cannot be subtracted from numbers.
         if (wanted == "string") != (found == "string"):
             return
         if expected.dtype.kind == "f":
@@ -292,6 +293,7 @@ class Comparison:
         codes = {label: code for code, label in enumerate(signature.class_labels or ())}
         chosen = np.array([codes.get(_plain(label), -1) for label in given], dtype=np.int64)
         top = probabilities.max(axis=1, initial=-np.inf)
+        # Of a label that is no class, -1, it is that of the last one: the return leaves these out.
         of_chosen = probabilities[np.arange(len(chosen)), chosen]
         scale = np.array(self._scale_of(name).output)
         allowed = tolerance.allowed(top, scale) + tolerance.allowed(of_chosen, scale)

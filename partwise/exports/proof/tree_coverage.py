@@ -80,6 +80,7 @@ def covering_rows(
         _Chunk(trees, roots, real, space).cover(step) for roots in _chunks(trees, real.shape[1])
     ]
     return Coverage(
+        # real[:0] gives the type and the width where there is nothing to cover.
         rows=np.concatenate([real[:0], *(found.rows for found in of_chunks)]),
         leaves=len(trees.leaf_weights),
         leaves_reached=sum(found.leaves_reached for found in of_chunks),
@@ -270,6 +271,7 @@ class _Chunk:
         """Yield the ways that some row can take."""
         features = self._features[nodes]
         others = comes.copy()
+        # Its own feature is what a way sets: only the others have to be able to come to the node.
         others[np.arange(len(comes)), self._features] = True
         reached = others[nodes].all(axis=1)
         ordered = ~self._is_member[nodes] & reached
@@ -314,6 +316,7 @@ class _Chunk:
         rows = np.where(is_missing | (low > high), np.nan, numbers)
         self._leave_zero(rows, high, may_miss)
         self._move_categories(rows, way.nodes)
+        # Last, since the steps above may have moved this feature as well.
         rows[np.arange(len(rows)), self._features[way.nodes]] = way.values
         return np.asarray(rows, self._dtype)
 
