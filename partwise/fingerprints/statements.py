@@ -65,6 +65,7 @@ class _Cleaner(ast.NodeTransformer):
         return None if node.module == "__future__" else node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        # In a class an annotation may make a field, of a dataclass or of a model.
         if self._in_class:
             return node
         if node.value is None:
@@ -89,6 +90,7 @@ class _Cleaner(ast.NodeTransformer):
         self.generic_visit(node)
         self._in_class = outer
         if not isinstance(node, ast.Module):
+            # Without its docstring a body may be empty, which does not compile.
             node.body = node.body or [ast.Pass()]
         return node
 

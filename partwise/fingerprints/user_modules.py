@@ -112,6 +112,7 @@ class OwnCode:
 def compile_statements(statements: list[ast.stmt]) -> types.CodeType:
     """Compile statements of a module."""
     tree = ast.fix_missing_locations(ast.Module(body=statements, type_ignores=[]))
+    # By default the __future__ imports of this module would hold for it, too.
     return compile(tree, "<statements>", "exec", dont_inherit=True)
 
 
