@@ -168,6 +168,7 @@ def find_categories(column: pa.ChunkedArray) -> list[Any]:
     They do not depend on a dictionary that other partitions may share.
     """
     values = pc.unique(_category_values(column)).drop_null().to_pylist()
+    # NaN is not equal to itself.
     return sorted(value for value in values if value == value)
 
 
@@ -235,6 +236,7 @@ def feature_matrix(table: pa.Table, names: Sequence[str], categories: Categories
 
 def _fits_single(kind: pa.DataType) -> bool:
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        # Single precision holds all whole numbers up to 2**24 only.
         return bool(kind.bit_width <= (16 if pa.types.is_integer(kind) else 32))
     return bool(pa.types.is_boolean(kind) or pa.types.is_null(kind))
 
@@ -339,8 +341,10 @@ def find_columns(
     known = set(columns)
     for spelling in spellings:
         for spelled, name in zip(spelling(columns), columns, strict=True):
+            # A column of this very name goes before one that is only spelled so.
             if spelled not in known:
                 names_of.setdefault(spelled, set()).add(name)
+    # Where two columns are spelled alike, nobody knows which one is meant.
     missing = [name for name in features if len(names_of.get(name, ())) != 1]
     if missing:
         # As the columns were named before the library refused some of their characters.

@@ -346,6 +346,7 @@ def _has_open_columns(parquet: pq.ParquetFile, names: Sequence[str] | None) -> b
     try:
         parquet.read_row_groups(groups, columns=names, use_threads=False)
     except pa.ArrowInvalid as error:
+        # This one comes when all columns were looked at, and rows are to be read.
         if "closed" not in str(error):
             raise
     except OSError as error:
@@ -388,6 +389,7 @@ def _opened_ipc(
     try:
         reader = pa.ipc.open_file(source)
         if names is not None:
+            # Opened twice: the places of the fields are known only once the schema is.
             options = _only(reader.schema, names)
             reader = pa.ipc.open_file(source, options=options)
     except pa.ArrowInvalid as exc:

@@ -290,6 +290,7 @@ class FileRows:
             return unknown_identity()
         files = [[file.path, file.size_bytes, file.identity] for file in self._files]
         options = self._requested.recipe()
+        # What they stand for counts, the files above, and not the pattern that found these.
         del options["paths"]
         return json.dumps([files, options] if options else files).encode()
 
