@@ -120,6 +120,7 @@ def _machine() -> Iterator[Finding]:
         remedy="set TMPDIR to a folder with room for the source, twice" if little else "",
     )
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # -1 means that there is no limit.
     few = 0 <= hard < FEWEST_FILES
     yield Finding(
         what="open files",
