@@ -91,7 +91,7 @@ class JudgeProcess:
         with os.fdopen(self._cases_fd, "wb", closefd=False) as file:
             absolute = os.path.abspath(file_path)
             request = write_request(ArrayWriter(file), absolute, expectation, cases)
-        # The judge has the descriptor under the same number, and opens it once more, to read from 0.
+        # The judge has the descriptor under the same number, and opens it again, to read from 0.
         request["cases_path"] = f"/proc/self/fd/{self._cases_fd}"
         self._send(json.dumps(request).encode() + b"\n")
         while "verdict" not in (answer := self._receive()):
