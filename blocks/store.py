@@ -69,7 +69,7 @@ class StoreBlock(NamedFields):
         title="Signing keys",
         description=(
             "Keys that sign the documents of runs, as ID:KEY, ID:KEY, each KEY 64 hexadecimal "
-            "digits; the first signs, all verify. Only the process of the flow gets them."
+            "digits; the first signs, all verify. The flow has them, and its workers for a run."
         ),
     )
 

@@ -79,7 +79,8 @@ class ScriptSpec:
             quoted = {name: shlex.quote(place) for name, place in places.items()}
             line = " ".join([_filled(self.shell, quoted), *map(shlex.quote, resume)])
             return ["/bin/sh", "-c", line]
-        words = [_with_variables(_filled(word, places), variables) for word in self.words]
+        # Variables first: a path or a secret that is filled in may have a "$" of its own.
+        words = [_filled(_with_variables(word, variables), places) for word in self.words]
         return [*([python] if self.is_script else []), *words, *resume]
 
     def _secrets(self, variables: Mapping[str, str]) -> dict[str, str]:

@@ -68,6 +68,8 @@ def test_what_is_no_secret_is_kept(folder, tmp_path, place):
 def test_a_placeholder_is_a_variable_of_the_worker():
     spec = ScriptSpec(words=("main.py", "--token={env.HUB_TOKEN}"))
     assert spec.command("python", {}, {"HUB_TOKEN": SECRET})[2] == f"--token={SECRET}"
+    odd = spec.command("python", {}, {"HUB_TOKEN": "a$RANK.b", "RANK": "3"})
+    assert odd[2] == "--token=a$RANK.b"
     shell = replace(spec, words=(), shell="echo {env.HUB_TOKEN}")
     assert shell.command("python", {}, {"HUB_TOKEN": "a b"})[2] == "echo 'a b'"
     with pytest.raises(InputError, match="the worker has no such variable: set HUB_TOKEN"):
