@@ -215,9 +215,12 @@ class ChildProcess:
 
     def close(self) -> None:
         """End the child and remove its files."""
-        if self not in _alive:
+        try:
+            # In one step, since two threads may come to it: the second would close a descriptor
+            # that belongs to something else by then.
+            _alive.remove(self)
+        except KeyError:
             return
-        _alive.discard(self)
         self.connection.close()
         self.kill()
         os.close(self._log_fd)
