@@ -36,6 +36,7 @@ from partwise.errors import (
     ServiceError,
 )
 from partwise.flows.orchestration.flow_run_lines import FlowRunLines
+from partwise.flows.orchestration.interruption import allow
 from partwise.flows.running.connections import open_store
 from partwise.flows.running.sent_parameters import sent_parameters
 from partwise.formatting import did_you_mean
@@ -347,6 +348,8 @@ class _Sent:
 
     def _cancel(self, flow_run_id: UUID) -> State[Any] | None:
         """Cancel the flow run, and wait for its end; None: it has not ended, or nobody knows."""
+        # It ends there in its own time, in which a call that ends here would be pressed on.
+        allow(CANCEL_S)
         self._logger.info("Run %s: cancelling it in the work pool.", self.run_id)
         try:
             self.client.set_flow_run_state(flow_run_id, State(type=StateType.CANCELLING))
