@@ -19,7 +19,7 @@ SEED ?= 7
 MINUTES ?= 5
 # How many processes share the tests: on two cores a third of their time goes by in waiting for disks,
 # servers and other processes.
-JOBS ?= 4
+JOBS ?=
 
 # Which tests, by their marks, in place of those that a command names.
 MARKS ?=
@@ -87,10 +87,10 @@ docs: $(VENV)/docs.stamp
 	@echo 'the site is built: open site/index.html'
 
 test: lint
-	@$(PYTEST) -n $(JOBS) -m '$(or $(MARKS),not slow)'
+	@$(PYTEST) -n $(or $(JOBS),4) -m '$(or $(MARKS),not slow)'
 
 test-slow: $(VENV)/dev.stamp
-	@PARTWISE_THOROUGH=$(THOROUGH) $(PYTEST) -n $(JOBS) -m '$(or $(MARKS),slow and not alone)' -o faulthandler_timeout=900 \
+	@PARTWISE_THOROUGH=$(THOROUGH) $(PYTEST) -n $(or $(JOBS),3) -m '$(or $(MARKS),slow and not alone)' -o faulthandler_timeout=900 \
 		--durations=40 --durations-min=10
 
 test-alone: $(VENV)/dev.stamp
