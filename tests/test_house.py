@@ -321,6 +321,15 @@ def test_no_file_says_where_packages_come_from():
     assert found == []
 
 
+def test_lint_looks_at_all_that_is_ours_and_at_nothing_that_a_user_tries_beside_it():
+    """The README has people save first.py here, and then run `make test`."""
+    listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode != 0:
+        pytest.skip("this is not a git checkout")
+    (line,) = re.findall(r"^CODE := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(line.split()) == {path.partition("/")[0] for path in listed.stdout.split()}
+
+
 def test_every_page_is_in_the_navigation_of_the_site():
     document = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
     named = re.findall(r"'([\w/]+\.md)'", str(document["nav"]))
