@@ -118,7 +118,7 @@ def torch_script(place: Place) -> Run:
         source_directory=str(EXAMPLES),
         nodes=2,
         backend="gloo",
-        params={"epochs": 2},
+        arguments={"epochs": 2},
         store=place.store,
         cluster=place.cluster,
     )
