@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 import distributed
 from dask.system import CPU_COUNT
 from distributed.security import Security
-from pydantic import Field, HttpUrl, model_validator
+from pydantic import Field, model_validator
 
 from partwise.blocks.cluster_start import (
     connected,
@@ -27,12 +27,10 @@ from partwise.blocks.cluster_start import (
     quiet,
     started,
 )
-from partwise.blocks.named_fields import NamedFields
+from partwise.blocks.named_fields import BlockType, NamedFields
 from partwise.processes.worker_server import begin_worker_server
 
-LOGO_URL = HttpUrl(
-    "https://raw.githubusercontent.com/PrefectHQ/prefect/420d0d6a78bb6df1fc18bcf188fdad43c1d22ea9/assets/block-logos/process.png"
-)
+LOGO = "process"
 _DASHBOARD_ADDRESS = Field(
     default="",
     description=(
@@ -56,10 +54,12 @@ class LocalCluster(NamedFields):
         ```
     """
 
-    _block_type_name = "Local Cluster"
-    _block_type_slug = "local-cluster"
-    _documentation_url = HttpUrl("https://docs.dask.org/en/stable/deploying-python.html")
-    _logo_url = LOGO_URL
+    block_type: ClassVar = BlockType(
+        "Local Cluster",
+        "local-cluster",
+        "https://docs.dask.org/en/stable/deploying-python.html",
+        LOGO,
+    )
 
     shares_filesystem: ClassVar[bool] = True
 
@@ -137,10 +137,9 @@ class CudaCluster(NamedFields):
         ```
     """
 
-    _block_type_name = "CUDA Cluster"
-    _block_type_slug = "cuda-cluster"
-    _documentation_url = HttpUrl("https://docs.rapids.ai/api/dask-cuda/stable/")
-    _logo_url = LOGO_URL
+    block_type: ClassVar = BlockType(
+        "CUDA Cluster", "cuda-cluster", "https://docs.rapids.ai/api/dask-cuda/stable/", LOGO
+    )
 
     shares_filesystem: ClassVar[bool] = True
 
@@ -213,10 +212,9 @@ class RemoteCluster(NamedFields):
         ```
     """
 
-    _block_type_name = "Remote Cluster"
-    _block_type_slug = "remote-cluster"
-    _documentation_url = HttpUrl("https://docs.dask.org/en/stable/deploying.html")
-    _logo_url = LOGO_URL
+    block_type: ClassVar = BlockType(
+        "Remote Cluster", "remote-cluster", "https://docs.dask.org/en/stable/deploying.html", LOGO
+    )
 
     address: str = Field(
         description="Where the scheduler listens, such as tls://scheduler.example.org:8786.",

@@ -9,17 +9,17 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
 import dask
 import distributed
 from distributed.deploy.cluster import Cluster
-from pydantic import Field, HttpUrl, model_validator
+from pydantic import Field, model_validator
 
 from partwise.blocks.cluster_start import DASK_SETTINGS, connected, quiet
-from partwise.blocks.clusters import LOGO_URL, check_growth, is_loopback
-from partwise.blocks.named_fields import NamedFields
+from partwise.blocks.clusters import LOGO, check_growth, is_loopback
+from partwise.blocks.named_fields import BlockType, NamedFields
 
 CLOSE_TIMEOUT_S = 60.0
 """To end jobs and pods is a request to somebody else's server for each."""
@@ -59,10 +59,9 @@ class CustomCluster(NamedFields):
         ```
     """
 
-    _block_type_name = "Custom Cluster"
-    _block_type_slug = "custom-cluster"
-    _documentation_url = HttpUrl("https://docs.dask.org/en/stable/deploying.html")
-    _logo_url = LOGO_URL
+    block_type: ClassVar = BlockType(
+        "Custom Cluster", "custom-cluster", "https://docs.dask.org/en/stable/deploying.html", LOGO
+    )
 
     cluster_class: str = Field(
         description="The class by its full name, such as dask_jobqueue.SLURMCluster."

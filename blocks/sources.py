@@ -1,16 +1,13 @@
 """Where rows come from, and go to: files with their keys, databases with their passwords."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, HttpUrl, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from partwise.blocks.key_pairs import check_key_pair
-from partwise.blocks.named_fields import NamedFields
+from partwise.blocks.named_fields import BlockType, NamedFields
 
-_LOGO = (
-    "https://raw.githubusercontent.com/PrefectHQ/prefect/"
-    "420d0d6a78bb6df1fc18bcf188fdad43c1d22ea9/assets/block-logos/sqlalchemy.png"
-)
+_LOGO = "sqlalchemy"
 _DOCUMENTATION = "https://arrow.apache.org/adbc/current/driver/status.html"
 
 
@@ -33,11 +30,11 @@ class FilesBlock(NamedFields):
         ```
     """
 
-    _block_type_name = "Files Block"
-    _block_type_slug = "files-block"
-    _documentation_url = HttpUrl("https://filesystem-spec.readthedocs.io/en/latest/")
-    _logo_url = HttpUrl(
-        "https://raw.githubusercontent.com/PrefectHQ/prefect/420d0d6a78bb6df1fc18bcf188fdad43c1d22ea9/assets/block-logos/filesystem.png"
+    block_type: ClassVar = BlockType(
+        "Files Block",
+        "files-block",
+        "https://filesystem-spec.readthedocs.io/en/latest/",
+        "filesystem",
     )
 
     paths: list[str] = Field(
@@ -160,10 +157,7 @@ class QueryBlock(_Database):
         ```
     """
 
-    _block_type_name = "Query Block"
-    _block_type_slug = "query-block"
-    _documentation_url = HttpUrl(_DOCUMENTATION)
-    _logo_url = HttpUrl(_LOGO)
+    block_type: ClassVar = BlockType("Query Block", "query-block", _DOCUMENTATION, _LOGO)
 
     query: str = Field(min_length=1, description="A SELECT, or the name of a table.")
     order_by: list[str] = Field(
@@ -190,10 +184,7 @@ class TableBlock(_Database):
         ```
     """
 
-    _block_type_name = "Table Block"
-    _block_type_slug = "table-block"
-    _documentation_url = HttpUrl(_DOCUMENTATION)
-    _logo_url = HttpUrl(_LOGO)
+    block_type: ClassVar = BlockType("Table Block", "table-block", _DOCUMENTATION, _LOGO)
 
     table: str = Field(
         min_length=1, description="The table's name, such as predictions or public.predictions."

@@ -4,10 +4,12 @@ A block holds what a person saves in Prefect; the flows turn it into the plain, 
 that workers receive.
 """
 
-from pydantic import Field, HttpUrl, SecretStr, model_validator
+from typing import ClassVar
+
+from pydantic import Field, SecretStr, model_validator
 
 from partwise.blocks.key_pairs import check_key_pair
-from partwise.blocks.named_fields import NamedFields
+from partwise.blocks.named_fields import BlockType, NamedFields
 
 
 class StoreBlock(NamedFields):
@@ -29,11 +31,11 @@ class StoreBlock(NamedFields):
         ```
     """
 
-    _block_type_name = "Store Block"
-    _block_type_slug = "store-block"
-    _documentation_url = HttpUrl("https://filesystem-spec.readthedocs.io/en/latest/")
-    _logo_url = HttpUrl(
-        "https://raw.githubusercontent.com/PrefectHQ/prefect/420d0d6a78bb6df1fc18bcf188fdad43c1d22ea9/assets/block-logos/filesystem.png"
+    block_type: ClassVar = BlockType(
+        "Store Block",
+        "store-block",
+        "https://filesystem-spec.readthedocs.io/en/latest/",
+        "filesystem",
     )
 
     url: str = Field(

@@ -18,7 +18,6 @@ from uuid import UUID
 
 import httpx
 import yaml
-from prefect.blocks.core import Block
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName
@@ -32,7 +31,7 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary
 from prefect.states import Cancelled, Crashed
 from prefect.workers.utilities import get_default_base_job_template_for_infrastructure_type
 
-from partwise import blocks
+from partwise.blocks.saved import BLOCKS
 from partwise.errors import InputError, ServiceError
 from partwise.flows.orchestration.announcement import DEPLOYMENT_LABEL
 from partwise.formatting import did_you_mean
@@ -41,7 +40,6 @@ from partwise.scripts.infrastructure import CONTAINER_POOLS
 from partwise.scripts.pool_template import extended
 
 PROJECT_FILE = "prefect.yaml"
-BLOCKS: tuple[type[Block], ...] = tuple(getattr(blocks, name) for name in blocks.__all__)
 """All that partwise has: what is not registered cannot be created in the UI."""
 TAG = "partwise"
 PROCESS = "process"

@@ -6,9 +6,6 @@ from dataclasses import replace
 from typing import Any, TypeGuard
 
 from distributed import Client
-from prefect.blocks.core import Block
-from prefect.client.orchestration import get_client
-from prefect.exceptions import PrefectHTTPStatusError
 from pydantic import ValidationError
 
 from partwise.blocks import (
@@ -21,6 +18,7 @@ from partwise.blocks import (
     StoreBlock,
     TableBlock,
 )
+from partwise.blocks.named_fields import NamedFields
 from partwise.calls.call import RowsCall
 from partwise.calls.one_model import DistributedCall, TuneCall
 from partwise.datasets.dataset import resolve_references
@@ -33,7 +31,6 @@ from partwise.flows.orchestration.block_parameters import (
     StoreParameter,
 )
 from partwise.flows.orchestration.direct import runs_directly
-from partwise.flows.orchestration.embedded_server import start_embedded_server
 from partwise.formatting import did_you_mean
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.output import Output
@@ -125,7 +122,7 @@ def open_rows(data: Any) -> Any:
         driver=data.driver,
         order_by=tuple(data.order_by),
         password=_password(data),
-        block=_saved_name(data),
+        block=data.saved_name,
     )
 
 
@@ -146,7 +143,7 @@ def open_output(output: OutputParameter) -> Output | None:
     if not isinstance(output, TableBlock):
         # Not repeated: it may be a URI with a password.
         raise InputError(
-            f"The output is not a block's name ({TableBlock.get_block_type_slug()}/<name>), a "
+            f"The output is not a block's name ({TableBlock.block_type.slug}/<name>), a "
             "dataset (dataset://<name>), a TableBlock or a partwise.Table."
         )
     return Table(
@@ -154,7 +151,7 @@ def open_output(output: OutputParameter) -> Output | None:
         output.uri,
         driver=output.driver,
         password=_password(output),
-        block=_saved_name(output),
+        block=output.saved_name,
     )
 
 
@@ -166,7 +163,7 @@ def _password(block: QueryBlock | TableBlock) -> str | None:
     return password
 
 
-def names_block(value: Any, kind: type[Block]) -> TypeGuard[str]:
+def names_block(value: Any, kind: type[NamedFields]) -> TypeGuard[str]:
     """Whether a value is the name of a saved block of a kind, such as "query-block/shop".
 
     Raises:
@@ -174,15 +171,10 @@ def names_block(value: Any, kind: type[Block]) -> TypeGuard[str]:
     """
     if not isinstance(value, str):
         return False
-    slug = kind.get_block_type_slug()
+    slug = kind.block_type.slug
     if (sentence := block_is_called_now(value)) and block_of_today(value).startswith(f"{slug}/"):
         raise InputError(sentence)
     return value.startswith(f"{slug}/")
-
-
-def _saved_name(block: Block) -> str:
-    name = block._block_document_name
-    return f"{block.get_block_type_slug()}/{name}" if name else ""
 
 
 def _files(block: FilesBlock) -> Files:
@@ -221,7 +213,7 @@ def open_cluster(cluster: ClusterParameter) -> Cluster:
         except ValidationError as error:
             reason = error.errors()[0]["msg"].removeprefix("Value error, ")
             raise InputError(f"The cluster {cluster!r} cannot be used: {reason}") from error
-    slugs = {kind.get_block_type_slug(): kind for kind in _CLUSTERS}
+    slugs = {kind.block_type.slug: kind for kind in _CLUSTERS}
     kind = slugs.get(cluster.partition("/")[0])
     if kind is None:
         raise InputError(
@@ -232,13 +224,15 @@ def open_cluster(cluster: ClusterParameter) -> Cluster:
     return loaded
 
 
-def _load(kind: type[Block], name: str) -> Any:
+def _load(kind: type[NamedFields], name: str) -> Any:
     if runs_directly():
         raise InputError(
             f"The block {name!r} is kept by a Prefect server, and none is named: set "
             "PREFECT_API_URL to its address; or run the command with --prefect, for one that was "
             "saved on this machine without a server."
         )
+    from partwise.flows.orchestration.embedded_server import start_embedded_server
+
     # Outside of flows too: one that Prefect embeds by itself lets in whoever is on the machine.
     start_embedded_server()
     try:
@@ -250,9 +244,12 @@ def _load(kind: type[Block], name: str) -> Any:
         ) from error
 
 
-def _saved(kind: type[Block]) -> list[str]:
+def _saved(kind: type[NamedFields]) -> list[str]:
     """Return the names of the blocks of a kind, as callers give them."""
-    slug = kind.get_block_type_slug()
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import PrefectHTTPStatusError
+
+    slug = kind.block_type.slug
     try:
         with get_client(sync_client=True) as client:
             documents = client.read_block_documents_by_type(slug, include_secrets=False)

@@ -6,9 +6,9 @@ from datetime import date
 from pathlib import PurePath
 from typing import Any
 
-from prefect.blocks.core import Block
 from pydantic import BaseModel, JsonValue, SecretBytes, SecretStr
 
+from partwise.blocks.named_fields import NamedFields
 from partwise.calls.written import function_parameter
 from partwise.errors import InputError
 from partwise.models.serdes import SERDES, serde_name
@@ -63,7 +63,7 @@ def _plain(name: str, value: Any) -> JsonValue:
             return value.block or _refuse(name, f"a {type(value).__name__} without a saved block")
         case DatasetOutput():
             return str(value)
-        case Block():
+        case NamedFields():
             return _block(name, value)
         case BaseModel():
             return to_json(value.model_dump(mode="json"))
@@ -83,11 +83,10 @@ def _plain(name: str, value: Any) -> JsonValue:
         return _refuse(name, f"a {type(value).__name__} in the memory of this process")
 
 
-def _block(name: str, block: Block) -> JsonValue:
+def _block(name: str, block: NamedFields) -> JsonValue:
     """Return a block's name, or of one that was not saved its settings."""
-    kind = block.get_block_type_slug()
-    if block._block_document_name:
-        return f"{kind}/{block._block_document_name}"
+    if block.saved_name:
+        return block.saved_name
     given = {field: getattr(block, field) for field in block.model_fields_set}
     if any(isinstance(value, SecretStr | SecretBytes) for value in given.values()):
         return _refuse(name, f"a {type(block).__name__} with a secret that is not saved")

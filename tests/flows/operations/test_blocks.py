@@ -6,8 +6,7 @@ import pkgutil
 from prefect.blocks.core import Block
 
 from partwise import blocks
-from partwise.blocks.named_fields import NamedFields
-from partwise.flows.operations.deploy import BLOCKS
+from partwise.blocks.saved import BLOCKS, SavedBlock, block_of
 
 
 def test_every_block_of_partwise_is_registered() -> None:
@@ -24,5 +23,6 @@ def test_every_block_of_partwise_is_registered() -> None:
         and value.__module__ == module.__name__
         and not name.startswith("_")
     }
-    assert set(BLOCKS) == defined - {NamedFields}
+    assert set(BLOCKS) == defined - {SavedBlock}
+    assert [block_of(getattr(blocks, name)).__name__ for name in blocks.__all__] == blocks.__all__
     assert "files-block" in {block.get_block_type_slug() for block in BLOCKS}
