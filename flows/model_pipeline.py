@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-from prefect.runtime import flow_run
-
 from partwise.calls.pipeline import PipelineCall
 from partwise.flows.export_models import export_models
 from partwise.flows.orchestration.run_flow import run_flow
@@ -14,6 +12,7 @@ from partwise.flows.train_models import train_models
 from partwise.flows.validate_exports import validate_exports
 from partwise.planning.refusals import check_inference, check_stages
 from partwise.runs.pipeline import Pipeline
+from partwise.tasks.flow_run import flow_run_count
 from partwise.tasks.publish_pipeline import publish_pipeline
 from partwise.tasks.steps import try_step
 
@@ -48,7 +47,7 @@ def model_pipeline(call: PipelineCall) -> Pipeline:
     data, used = open_data(call.data, call.store), open_data(call.inference_data, call.store)
     call = replace(call, data=data, inference_data=used)
     check_inference(call, earlier_keys(call.training()))
-    if flow_run.run_count > 1:
+    if flow_run_count() > 1:
         # A flow run that is begun again goes on with its own runs.
         call = replace(call, on_existing_artifacts="resume")
     trained = train_models(**vars(call.training()))

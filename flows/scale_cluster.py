@@ -9,7 +9,7 @@ from pydantic.json_schema import SkipJsonSchema
 from partwise.blocks import RemoteCluster
 from partwise.errors import InputError
 from partwise.flows.orchestration.block_parameters import ClusterParameter
-from partwise.flows.orchestration.direct import plain_flow
+from partwise.flows.orchestration.plain_flow import plain_flow
 from partwise.flows.running.cluster_size import set_cluster_size
 from partwise.flows.running.connections import open_cluster
 from partwise.formatting import counted

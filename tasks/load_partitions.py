@@ -3,8 +3,6 @@
 from collections.abc import Callable
 
 from distributed import Client
-from prefect import task
-from prefect.cache_policies import NO_CACHE
 
 from partwise.shuffle.load import load_shards
 from partwise.shuffle.plan import ShardedRows
@@ -12,15 +10,10 @@ from partwise.shuffle.shard_cache import ShardCache
 from partwise.shuffle.shared_folder import SharedFolder
 from partwise.shuffle.write import Division
 from partwise.sources.descriptions import Source
-from partwise.tasks.steps import run_logger
+from partwise.tasks.steps import run_logger, step
 
 
-@task(
-    name="load-partitions",
-    task_run_name="load partitions",
-    cache_policy=NO_CACHE,
-    persist_result=False,
-)
+@step("load-partitions", "load partitions")
 def load_partitions(
     source: Source,
     division: Division,

@@ -1,27 +1,21 @@
 """The last step of a pipeline: its stages as one table in Prefect's UI."""
 
-from prefect import task
-from prefect.artifacts import create_markdown_artifact
-from prefect.cache_policies import NO_CACHE
-from prefect.runtime import flow_run
-
 from partwise.formatting import duration
 from partwise.runs.documents import REPORT_FILE
 from partwise.runs.pipeline import Pipeline
+from partwise.tasks.flow_run import is_direct
 from partwise.tasks.publish_report import link_of
-from partwise.tasks.steps import is_direct
+from partwise.tasks.steps import step
 
 
-@task(
-    name="publish-pipeline",
-    task_run_name="publish pipeline",
-    cache_policy=NO_CACHE,
-    persist_result=False,
-)
+@step("publish-pipeline", "publish pipeline")
 def publish_pipeline(pipeline: Pipeline) -> None:
     """Create an artifact of the flow run that shows how each stage ended."""
     if is_direct():
         return
+    from prefect.artifacts import create_markdown_artifact
+    from prefect.runtime import flow_run
+
     create_markdown_artifact(
         key=f"{flow_run.flow_name}-summary",
         markdown=describe_pipeline(pipeline),

@@ -8,11 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from prefect import task
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
-from prefect.cache_policies import NO_CACHE
-from prefect.runtime import flow_run
-from prefect.settings import PREFECT_API_AUTH_STRING
 
 from partwise.formatting import counted, duration, number, shortened
 from partwise.outcomes import PartitionStatus
@@ -20,24 +15,23 @@ from partwise.reports.links import REPORTS_URL, report_link
 from partwise.reports.report import write_report
 from partwise.runs.ledger import metric_values
 from partwise.runs.run import Run
-from partwise.tasks.steps import is_direct
+from partwise.tasks.flow_run import is_direct
+from partwise.tasks.steps import step
 
 MOST_KINDS = 100
 """Kinds of failures in the table of Prefect's UI; the report and the ledger have all."""
 MOST_METRICS = 20
 
 
-@task(
-    name="publish-report",
-    task_run_name="publish report",
-    cache_policy=NO_CACHE,
-    persist_result=False,
-)
+@step("publish-report", "publish report")
 def publish_report(run: Run) -> None:
     """Write report.html, and create the artifacts of the flow run: a summary, and its failures."""
     report = write_report(run)
     if is_direct():
         return
+    from prefect.artifacts import create_markdown_artifact, create_table_artifact
+    from prefect.runtime import flow_run
+
     create_markdown_artifact(
         key=f"{flow_run.flow_name}-summary",
         markdown=describe_run(run, report, link_of(run)),
@@ -54,6 +48,8 @@ def publish_report(run: Run) -> None:
 
 def link_of(run: Run) -> str | None:
     """Return a link to the report of a run that a browser follows; None: nobody serves reports."""
+    from prefect.settings import PREFECT_API_AUTH_STRING
+
     base_url, secret = os.environ.get(REPORTS_URL), PREFECT_API_AUTH_STRING.value()
     return report_link(base_url, secret, run) if base_url and secret else None
 

@@ -1,10 +1,5 @@
 """The step after a complete run: its rows, appended to a table, or made a version of a dataset."""
 
-from prefect import task
-from prefect.artifacts import create_markdown_artifact
-from prefect.cache_policies import NO_CACHE
-from prefect.runtime import flow_run
-
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import OutputError, PartwiseError
 from partwise.formatting import counted
@@ -13,15 +8,11 @@ from partwise.publishing.dataset_output import register_output
 from partwise.publishing.output import Output
 from partwise.publishing.sql_output import Table, publish
 from partwise.runs.run import Run
-from partwise.tasks.steps import is_direct, run_logger, run_step
+from partwise.tasks.flow_run import is_direct
+from partwise.tasks.steps import run_logger, run_step, step
 
 
-@task(
-    name="publish-rows",
-    task_run_name="publish rows to {output}",
-    cache_policy=NO_CACHE,
-    persist_result=False,
-)
+@step("publish-rows", "publish rows to {output}")
 def publish_rows(run: Run, output: Output) -> str:
     """Publish the rows of a run, each partition exactly once; returns what was done.
 
@@ -47,6 +38,9 @@ def publish_rows(run: Run, output: Output) -> str:
         ) from error
     run_logger().info("Run %s: %s.", run.run_id, published)
     if not is_direct():
+        from prefect.artifacts import create_markdown_artifact
+        from prefect.runtime import flow_run
+
         create_markdown_artifact(
             key=f"{flow_run.flow_name}-output",
             markdown=f"{published}.",

@@ -2,27 +2,26 @@
 
 from typing import Any
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import State
-from prefect.states import Cancelled, Completed, Failed
-
 from partwise.gangs.driver import GangDriver
 from partwise.gangs.errors import GangFailedError
+from partwise.tasks.flow_run import is_direct
+from partwise.tasks.steps import step
 
 
-@task(
-    name="run-gang",
-    task_run_name="work on {ranks} ranks",
-    cache_policy=NO_CACHE,
-    persist_result=False,
-)
-def run_gang_step(driver: GangDriver, ranks: int) -> State[Any]:  # noqa: ARG001 (names the task run)
-    """Run a gang to its end, and return how its ranks ended; or the error that says why not."""
+@step("run-gang", "work on {ranks} ranks")
+def run_gang_step(driver: GangDriver, ranks: int) -> Any:  # noqa: ARG001 (names the task run)
+    """Run a gang to its end, and return how its ranks ended.
+
+    Raises:
+        GangFailedError: It failed, or was stopped; has the ends of its ranks for the ledger.
+    """
     try:
-        return Completed(data=driver.run())
+        return driver.run()
     except GangFailedError as error:
-        # As values: the ends of the ranks go into the ledger, also where the gang failed.
-        failed = error.with_traceback(None)
+        if is_direct():
+            raise
+        from prefect.states import Cancelled, Failed
+
+        # As a state: by an exception, Prefect's log would have its engine's frames.
         state = Failed if error.stopped is None else Cancelled
-        return state(message=str(error), data=failed)
+        return state(message=str(error), data=error.with_traceback(None))

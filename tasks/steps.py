@@ -1,7 +1,8 @@
 """The steps of a flow: task runs within a flow run of Prefect, and plain calls without one.
 
-A call of a flow needs no Prefect server. Without one its steps are the tasks' own functions, in
-this process, and its lines go where Prefect shows those of a flow run; nothing has artifacts then.
+A call of a flow needs no Prefect server. Without one its steps are functions in this process, its
+lines go where Prefect shows those of a flow run, and nothing has artifacts. Prefect, which takes a
+second to import, is then not imported at all.
 """
 
 import contextvars
@@ -12,17 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, ParamSpec, Protocol, TypeVar
-from uuid import UUID
-
-from prefect import Task, get_run_logger
-from prefect.client.schemas.objects import State
-from prefect.context import FlowRunContext
-from prefect.futures import wait
-from prefect.logging.loggers import flow_run_logger
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 from partwise.engine.driver.cluster_watch import Logger
 from partwise.engine.failures import describe_error
+from partwise.tasks.direct_lines import direct_logger
+from partwise.tasks.flow_run import is_direct
+
+if TYPE_CHECKING:
+    from prefect import Task
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,16 +31,47 @@ logger = logging.getLogger(__name__)
 _name: ContextVar[str] = ContextVar("partwise_direct_run", default="")
 
 
+class StepFunction(Generic[P, R]):
+    """A function that is a task of Prefect's within a flow run."""
+
+    def __init__(self, fn: Callable[P, R], name: str, run_name: str) -> None:
+        self.fn, self.name, self._run_name = fn, name, run_name
+
+    @functools.cached_property
+    def task(self) -> "Task[P, R]":
+        """The task: its results are those of the run in the store, and neither kept nor reused."""
+        from prefect import task
+        from prefect.cache_policies import NO_CACHE
+
+        decorate: Any = task(
+            name=self.name,
+            task_run_name=self._run_name,
+            cache_policy=NO_CACHE,
+            persist_result=False,
+        )
+        made: Task[P, R] = decorate(self.fn)
+        return made
+
+
+def step(name: str, run_name: str) -> Callable[[Callable[P, R]], StepFunction[P, R]]:
+    """Decorate a function as a step.
+
+    Args:
+        name: Of its task in Prefect.
+        run_name: Of each task run; arguments stand in it in braces.
+    """
+
+    def decorate(fn: Callable[P, R]) -> StepFunction[P, R]:
+        return StepFunction(fn, name, run_name)
+
+    return decorate
+
+
 class Step(Protocol[R_co]):
     """A step that was begun, and may be at work."""
 
     def result(self, timeout: float | None = None) -> R_co:
         """Wait for its end, and return its value or raise its error."""
-
-
-def is_direct() -> bool:
-    """Whether no flow run of Prefect is around this."""
-    return FlowRunContext.get() is None
 
 
 def is_at_work() -> bool:
@@ -61,43 +91,42 @@ def named(run_id: str) -> Iterator[None]:
 
 def run_logger() -> Logger:
     """Return the logger of the flow run or task run at work, or of the direct call."""
-    if not is_direct():
-        return get_run_logger()
-    # The same logger, so that levels, handlers and the masking of secrets are the same.
-    return flow_run_logger(
-        flow_run_id=UUID(int=0), flow_run_name=_name.get() or "<unknown>", send_to_api=False
-    )
+    if is_direct():
+        return direct_logger(_name.get() or "<unknown>")
+    from prefect import get_run_logger
+
+    return get_run_logger()
 
 
-def run_step(task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+def run_step(function: StepFunction[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Carry out a step, and return its value."""
-    return _value_of(task.fn(*args, **kwargs)) if is_direct() else task(*args, **kwargs)
+    return (function.fn if is_direct() else function.task)(*args, **kwargs)
 
 
-def try_step(task: Task[P, Any], *args: P.args, **kwargs: P.kwargs) -> None:
+def try_step(function: StepFunction[P, Any], *args: P.args, **kwargs: P.kwargs) -> None:
     """Carry out a step without which the run is whole all the same: an error is only logged."""
     if not is_direct():
-        task(*args, return_state=True, **kwargs)
+        function.task(*args, return_state=True, **kwargs)
         return
     try:
-        task.fn(*args, **kwargs)
+        function.fn(*args, **kwargs)
     except Exception as error:
         # By a logger that a command shows too: there is no UI in which it could be seen.
         failure = describe_error(error)
         logger.warning(
             "The step %s failed, and the run is whole without it: %s: %s",
-            task.name,
+            function.name,
             failure.error_type,
             failure.message,
         )
 
 
-def begin_step(task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> Step[R]:
+def begin_step(function: StepFunction[P, R], *args: P.args, **kwargs: P.kwargs) -> Step[R]:
     """Begin a step beside this thread."""
     if not is_direct():
-        return task.submit(*args, **kwargs)
+        return function.task.submit(*args, **kwargs)
     future: futures.Future[R] = futures.Future()
-    context, call = contextvars.copy_context(), functools.partial(run_step, task, *args, **kwargs)
+    context, call = contextvars.copy_context(), functools.partial(function.fn, *args, **kwargs)
 
     def work() -> None:
         try:
@@ -106,21 +135,16 @@ def begin_step(task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> Step[R]:
             future.set_exception(error)
 
     # Of an executor, Python would wait as it exits: a step that hangs is left to itself.
-    threading.Thread(target=work, name=f"partwise-{task.name}", daemon=True).start()
+    threading.Thread(target=work, name=f"partwise-{function.name}", daemon=True).start()
     return future
 
 
 def await_steps(steps: Sequence[Step[Any]], timeout_s: float | None = None) -> None:
     """Wait until steps have ended, well or not, or for so long."""
     begun: list[Any] = list(steps)
-    waiting: Callable[..., object] = futures.wait if is_direct() else wait
-    waiting(begun, timeout=timeout_s)
+    if is_direct():
+        futures.wait(begun, timeout=timeout_s)
+        return
+    from prefect.futures import wait
 
-
-def _value_of(returned: Any) -> Any:
-    """Return the value of a step that may have returned a state, with its value or its error."""
-    if not isinstance(returned, State):
-        return returned
-    if isinstance(returned.data, BaseException):
-        raise returned.data
-    return returned.data
+    wait(begun, timeout=timeout_s)

@@ -13,7 +13,7 @@ from unittest import mock
 from partwise.engine.child.log import read_log
 from partwise.engine.failures import describe_error, storable
 from partwise.errors import StoreError
-from partwise.flows.orchestration.states import Masking
+from partwise.flows.orchestration.endings import Masking
 from partwise.redaction import masked
 
 SENTENCES = [

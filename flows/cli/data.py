@@ -19,6 +19,7 @@ from partwise.datasets.manifest import DATASETS, ColumnDocument, parse_reference
 from partwise.flows.cli import output
 from partwise.flows.cli.exit_codes import FAILURE, SUCCESS
 from partwise.flows.cli.input_files import FileOptions
+from partwise.flows.cli.news import plain_news
 from partwise.flows.cli.options import Json, Names, StoreUrl
 from partwise.flows.cli.parsing import COMMON, parse_condition, split_names
 from partwise.formatting import counted, key_text, shortened, size, visible
@@ -68,7 +69,6 @@ def register_dataset(
         as_json: Print a JSON object.
     """
     from partwise.datasets import registration
-    from partwise.flows.cli.prefect_log import plain_news
     from partwise.flows.running.connections import open_rows
 
     with plain_news():

@@ -7,7 +7,7 @@ from partwise.calls.pipeline import PipelineCall
 from partwise.calls.script import ScriptCall
 from partwise.errors import RunCancelledError, RunFailedError
 from partwise.flows.cli.exit_codes import PARTIAL_FAILURE, SUCCESS
-from partwise.flows.cli.news import shown
+from partwise.flows.cli.news import plain_news, server_of_runs, shown
 from partwise.flows.cli.options import ClusterOptions
 from partwise.flows.cli.run_output import print_run
 from partwise.outcomes import RunStatus
@@ -32,11 +32,8 @@ def call_and_print(call: Call) -> int:
     if _will_start_workers(call):
         # On another core than the imports below.
         begin_worker_server()
-    # Prefect takes half a second and more, which a call that is refused does without.
-    from prefect.exceptions import TerminationSignal
-
-    from partwise.flows.cli.prefect_log import plain_news
-    from partwise.flows.orchestration.interruption import watched_work
+    # They import what flows need, which a call that is refused does without.
+    from partwise.flows.orchestration.interruption import interrupts, watched_work
 
     with plain_news(), watched_work() as work:
         try:
@@ -47,7 +44,7 @@ def call_and_print(call: Call) -> int:
             if error.run is not None:
                 print_run(error.run)
             raise
-        except (KeyboardInterrupt, TerminationSignal):
+        except interrupts():
             if not work.has_begun:
                 raise
             # For the second time, or while its end was printed.
@@ -76,14 +73,11 @@ def call_flow(call: Call) -> "Run | Pipeline":
         RunFailedError: It ended with FAILURE.
         RunCancelledError: It was cancelled.
     """
-    from partwise.flows.cli.prefect_log import prefect_server
-
-    # A cluster is a block of Prefect's.
     opened = {
         key: value.build() if isinstance(value, ClusterOptions) else value
         for key, value in call.parameters().items()
     }
-    with prefect_server():
+    with server_of_runs():
         from partwise import flows
 
         run: Run | Pipeline = getattr(flows, call.flow())(**opened)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 from partwise.flows.cli.output import tell
@@ -27,6 +27,36 @@ def shown(name: str) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+
+
+@contextmanager
+def plain_news() -> Iterator[None]:
+    """Show as plain lines on stderr what partwise logs, and what its flows log."""
+    from partwise.flows.orchestration.direct import runs_directly
+    from partwise.tasks.direct_lines import LOGGER, chosen_level
+
+    level = chosen_level() or logging.WARNING
+    if not runs_directly():
+        from partwise.flows.cli import prefect_log
+
+        prefect_log.quieten()
+        level = prefect_log.chosen_level()
+    with ExitStack() as stack:
+        stack.enter_context(shown("partwise"))
+        if level > logging.INFO:
+            stack.enter_context(shown(LOGGER))
+        yield
+
+
+def server_of_runs() -> AbstractContextManager[None]:
+    """Use the server that PREFECT_API_URL or the profile names, but not one that is away."""
+    from partwise.flows.orchestration.direct import runs_directly
+
+    if runs_directly():
+        return nullcontext()
+    from partwise.flows.cli.prefect_log import prefect_server
+
+    return prefect_server()
 
 
 class _Lines(logging.Handler):

@@ -10,13 +10,12 @@ are done.
 
 import logging
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import prefect.main  # noqa: F401 (it sets up logging, and would undo what is done to it here)
 from prefect.logging.handlers import PrefectConsoleHandler
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 
-from partwise.flows.cli.news import shown
 from partwise.flows.operations.services import answers
 
 _RUN_LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
@@ -72,14 +71,3 @@ class _Quiet(logging.Filter):
             return True
         is_of_run = record.name.startswith(_RUN_LOGGERS) and self._level > logging.INFO
         return record.levelno >= self._level and not is_of_run
-
-
-@contextmanager
-def plain_news() -> Iterator[None]:
-    """Show as plain lines on stderr what partwise logs, and what its flows log by Prefect."""
-    quieten()
-    with ExitStack() as stack:
-        stack.enter_context(shown("partwise"))
-        if chosen_level() > logging.INFO:
-            stack.enter_context(shown("prefect.flow_runs"))
-        yield

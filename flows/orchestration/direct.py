@@ -5,46 +5,82 @@ its run in the store, and what it returns or raises, which are those of a flow r
 """
 
 import functools
-import inspect
 import os
 import signal
+import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
-from typing import NoReturn, ParamSpec, TypeVar
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, NoReturn
 
-from prefect import Flow
-from prefect.context import FlowRunContext, get_settings_context
-from prefect.exceptions import TerminationSignal
-from prefect.settings import (
-    PREFECT_API_URL,
-    PREFECT_SERVER_ALLOW_EPHEMERAL_MODE,
-    temporary_settings,
-)
+from partwise.flows.orchestration.interruption import Terminated
+from partwise.tasks.flow_run import is_direct
+from partwise.tasks.steps import run_logger
 
-from partwise.flows.orchestration.embedded_server import start_embedded_server
-from partwise.tasks.steps import named, run_logger
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-EPHEMERAL_MODE = ("PREFECT_SERVER_ALLOW_EPHEMERAL_MODE", "PREFECT_SERVER_EPHEMERAL_ENABLED")
+ALLOW_EPHEMERAL = "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"
+EPHEMERAL_MODE = (ALLOW_EPHEMERAL, "PREFECT_SERVER_EPHEMERAL_ENABLED")
 """The environment variables by which a person asks for Prefect's embedded server."""
+_NAMES_SERVER = ("PREFECT_API_URL", *EPHEMERAL_MODE)
 _SHIPPED_PROFILE = "ephemeral"
 """Prefect's own, of whoever has made none: it allows the embedded server without being asked."""
 
 
 def runs_directly() -> bool:
     """Whether a call of a flow, here and now, runs without Prefect."""
-    return (
-        FlowRunContext.get() is None
-        and not PREFECT_API_URL.value()
-        and not _asks_for_embedded_server()
+    if not is_direct():
+        return False
+    if "prefect.settings" not in sys.modules and not _may_name_server():
+        # What Prefect would find as well, without its second of imports.
+        return True
+    from prefect.settings import PREFECT_API_URL
+
+    return not PREFECT_API_URL.value() and not _asks_for_embedded_server()
+
+
+def _may_name_server() -> bool:
+    """Whether Prefect's settings, wherever they may stand, may name a server or ask for one.
+
+    Its sources are the environment, files in the working directory, and the profile in use.
+    """
+    if any(name in os.environ for name in _NAMES_SERVER):
+        return True
+    files = (("prefect.toml", ""), (".env", "PREFECT_"), ("pyproject.toml", "[tool.prefect"))
+    return any(mark in _text_of(Path(name)) for name, mark in files if Path(name).exists()) or bool(
+        _profile_settings()
     )
 
 
+def _profile_settings() -> dict[str, Any]:
+    """Return what the profile in use sets, but for what the one that Prefect ships sets."""
+    home = Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser()
+    path = Path(os.environ.get("PREFECT_PROFILES_PATH") or home / "profiles.toml").expanduser()
+    if not path.exists():
+        return {}
+    try:
+        profiles = tomllib.loads(_text_of(path))
+        active = os.environ.get("PREFECT_PROFILE") or profiles.get("active") or _SHIPPED_PROFILE
+        settings = dict(profiles.get("profiles", {}).get(active, {}))
+    except (tomllib.TOMLDecodeError, TypeError, ValueError, AttributeError):
+        # It is for Prefect to say what is wrong with it.
+        return {"": path}
+    if active == _SHIPPED_PROFILE:
+        settings.pop(ALLOW_EPHEMERAL, None)
+    return settings
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 def _asks_for_embedded_server() -> bool:
+    from prefect.context import get_settings_context
+    from prefect.settings import PREFECT_SERVER_ALLOW_EPHEMERAL_MODE
+
     if not PREFECT_SERVER_ALLOW_EPHEMERAL_MODE.value():
         return False
     is_shipped = get_settings_context().profile.name == _SHIPPED_PROFILE
@@ -54,8 +90,13 @@ def _asks_for_embedded_server() -> bool:
 @contextmanager
 def direct_call() -> Iterator[None]:
     """Have a call find no Prefect server, and SIGTERM interrupt it as it interrupts a flow run."""
-    # What asks for a server all the same has to fail, and not to start one.
-    with temporary_settings(updates={PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False}), _terminated():
+    without_server: Any = nullcontext()
+    if "prefect.settings" in sys.modules:
+        from prefect.settings import PREFECT_SERVER_ALLOW_EPHEMERAL_MODE, temporary_settings
+
+        # What asks for a server all the same has to fail, and not to start one.
+        without_server = temporary_settings(updates={PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False})
+    with without_server, _terminated():
         yield
 
 
@@ -72,44 +113,17 @@ def _terminated() -> Iterator[None]:
         yield
         return
 
-    def stop(number: int, _: FrameType | None) -> NoReturn:
-        raise TerminationSignal(signal=number)
+    def stop(*_: object) -> NoReturn:
+        raise Terminated
 
     # None: it was set by no Python code.
     earlier = signal.signal(signal.SIGTERM, stop) or signal.SIG_DFL
     try:
         yield
-    except TerminationSignal as error:
+    except Terminated:
         # Nobody made a cancelled run of it: it does what it would have done without us.
         signal.signal(signal.SIGTERM, earlier)
-        os.kill(os.getpid(), error.signal)
+        os.kill(os.getpid(), signal.SIGTERM)
         raise
     finally:
         signal.signal(signal.SIGTERM, earlier)
-
-
-class PlainFlow(Flow[P, R]):
-    """A flow that returns a plain value, and is called directly where no server is named."""
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
-        """Run the flow, and return its value."""
-        if not runs_directly():
-            start_embedded_server()
-            value: R = super().__call__(*args, **kwargs)
-            return value
-        function: Callable[..., R] = self.fn
-        bound = inspect.signature(function).bind(*args, **kwargs)
-        bound.apply_defaults()
-        with direct_call(), named(self.name):
-            say_so()
-            # As a flow run does, so that both refuse the same.
-            return function(**self.validate_parameters(bound.arguments))
-
-
-def plain_flow(name: str) -> Callable[[Callable[P, R]], PlainFlow[P, R]]:
-    """Decorate a function that returns a plain value as a flow of a name."""
-
-    def decorate(fn: Callable[P, R]) -> PlainFlow[P, R]:
-        return PlainFlow(fn, name=name, persist_result=False)
-
-    return decorate

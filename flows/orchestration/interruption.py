@@ -6,6 +6,7 @@ for it on the main thread is then interrupted again, as an impatient person does
 
 import multiprocessing
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,16 @@ END_S = 5.5
 PRESS_S = 0.25
 
 _current: "Interruption | None" = None
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came while a flow was called without Prefect, which has an exception of its own."""
+
+
+def interrupts() -> tuple[type[BaseException], ...]:
+    """Return the exceptions by which Ctrl-C and SIGTERM end a call, as far as they can occur."""
+    prefect = sys.modules.get("prefect.exceptions")
+    return (KeyboardInterrupt, *(() if prefect is None else (prefect.TerminationSignal,)))
 
 
 class Interruption:

@@ -6,12 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from uuid import UUID
 
-import httpx
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
-from prefect.exceptions import PrefectHTTPStatusError
-from prefect.runtime import flow_run
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -25,12 +20,11 @@ from rich.progress import Progress as Bar
 from partwise.engine.assignment import ShardProgress
 from partwise.engine.driver.cluster_watch import Logger
 from partwise.engine.driver.shards import Progress, ProgressListener
-from partwise.tasks.steps import is_direct, run_logger
+from partwise.tasks.flow_run import is_direct
+from partwise.tasks.steps import run_logger
 
 FIRST_LINE_S = 10.0
 LONGEST_PAUSE_S = 320.0
-ARTIFACT_PAUSE_S = 2.0
-_SERVER_GONE = (httpx.HTTPError, PrefectHTTPStatusError)
 MOST_KINDS = 20
 """Kinds of failures that are shown one by one."""
 
@@ -164,62 +158,6 @@ def told_every(
         ended.set()
 
 
-class ProgressArtifact:
-    """A progress bar over partitions in Prefect's UI, moved every two seconds.
-
-    Without a server the run goes on without it.
-    """
-
-    def __init__(self, key: str, partitions: int) -> None:
-        self._partitions = partitions
-        self._latest: Progress | None = None
-        self._end = threading.Event()
-        self._thread: threading.Thread | None = None
-        try:
-            created = create_progress_artifact(0.0, key=key, description=self._describe(0, 0))
-        except _SERVER_GONE:
-            return
-        self._artifact = created if isinstance(created, UUID) else UUID(str(created))
-        # Prefect finds its settings in the context.
-        self._thread = threading.Thread(
-            target=contextvars.copy_context().run, args=(self._follow,), daemon=True
-        )
-        self._thread.start()
-
-    def update(self, progress: Progress, news: ShardProgress) -> None:  # noqa: ARG002 (the protocol)
-        """Take note; the artifact follows on a thread of its own."""
-        self._latest = progress
-
-    def close(self) -> None:
-        """Show the last state."""
-        self._end.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _follow(self) -> None:
-        shown = 0
-        while True:
-            ended = self._end.wait(ARTIFACT_PAUSE_S)
-            # Looked at after the wait: so the last state is shown, too, when it ends.
-            latest = self._latest
-            if latest is not None and latest.finished != shown:
-                shown = latest.finished
-                try:
-                    update_progress_artifact(
-                        self._artifact,
-                        progress=100.0 * shown / max(1, self._partitions),
-                        description=self._describe(shown, latest.failed),
-                    )
-                except _SERVER_GONE:
-                    return
-            if ended:
-                return
-
-    def _describe(self, finished: int, failed: int) -> str:
-        wrong = f", {failed:,} of them failed" if failed else ""
-        return f"{finished:,} of {self._partitions:,} partitions{wrong}"
-
-
 @contextmanager
 def listeners(run_id: str, partitions: int) -> Iterator[list[ProgressListener]]:
     """Give whoever is to hear of a run's progress: Prefect's UI, the log, a bar in a terminal."""
@@ -227,6 +165,10 @@ def listeners(run_id: str, partitions: int) -> Iterator[list[ProgressListener]]:
     chosen: list[ProgressListener] = [FailureLines(logger, run_id), LeftoverLines(logger, run_id)]
     with ExitStack() as stack:
         if not is_direct():
+            from prefect.runtime import flow_run
+
+            from partwise.flows.orchestration.progress_artifact import ProgressArtifact
+
             artifact = ProgressArtifact(f"{flow_run.flow_name}-progress", partitions)
             stack.callback(artifact.close)
             chosen.append(artifact)

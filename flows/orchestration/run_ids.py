@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from partwise.errors import RunIdError
 from partwise.runs.documents import check_run_id
+from partwise.tasks.flow_run import flow_run_context
 
 _PLACE = re.compile(r"\{scheduled(?:\[(?P<zone>[^\[\]{}]+)\])?(?::(?P<format>[^{}]*))?\}")
 _DEFAULT_FORMAT = "%Y-%m-%d"
@@ -75,10 +76,7 @@ def run_id_of_flow_run(template: str, kind: str) -> str:
     Raises:
         RunIdError: The template cannot be filled in.
     """
-    # The command line makes up names without Prefect.
-    from prefect.context import FlowRunContext
-
-    context = FlowRunContext.get()
+    context = flow_run_context()
     if context is None or context.flow_run is None:
         return fill_in(template, datetime.now(UTC)) if template else new_run_id(kind)
     flow_run = context.flow_run

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-from prefect.runtime import flow_run
-
 from partwise.calls.call import Call
 from partwise.calls.one_model import DistributedCall
 from partwise.calls.partitions import FunctionCall
@@ -14,6 +12,7 @@ from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import RunNotFoundError
 from partwise.flows.running.connections import open_store
 from partwise.runs.run import Run
+from partwise.tasks.flow_run import flow_run_id
 
 
 def resolve_packages(call: FunctionCall | DistributedCall) -> ResolvedEnvironment | None:
@@ -51,6 +50,6 @@ def _earlier_versions(call: Call) -> Mapping[str, str]:
         return {}
     document = run.read_generation_document()
     # A flow run that is begun again goes on with its own run.
-    is_own = flow_run.id is not None and document.flow_run_id == flow_run.id
+    is_own = document.flow_run_id is not None and document.flow_run_id == flow_run_id()
     goes_on = call.on_existing_artifacts == "resume" or is_own
     return document.environment if goes_on else {}

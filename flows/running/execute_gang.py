@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from distributed import Client
-from prefect.exceptions import TerminationSignal
 
 from partwise.engine.assignment import work_file
 from partwise.engine.driver.cluster_watch import ClusterWatch
@@ -12,7 +11,7 @@ from partwise.engine.driver.payload import pack_work
 from partwise.engine.scaling import cluster_workers
 from partwise.flows.orchestration.block_parameters import ClusterParameter, StoreParameter
 from partwise.flows.orchestration.gang_lines import GangLines
-from partwise.flows.orchestration.interruption import allow
+from partwise.flows.orchestration.interruption import allow, interrupts
 from partwise.flows.orchestration.progress import told_every
 from partwise.flows.running.connections import open_cluster, open_store
 from partwise.flows.running.frame import CANCEL_TIMEOUT_S, Frame, publish_run
@@ -141,7 +140,7 @@ def _drive(
     with told_every(interval_s, logger, spec.run_id, driver.longest):
         try:
             await_steps([step])
-        except (KeyboardInterrupt, TerminationSignal):
+        except interrupts():
             # The ranks have their grace; the run is then completed as cancelled, not left open.
             allow(spec.grace_s)
             driver.stop(CANCELLED)

@@ -5,7 +5,6 @@ from contextlib import ExitStack
 from functools import partial
 
 from distributed import Client
-from prefect.exceptions import TerminationSignal
 
 from partwise.engine.assignment import Execution, ShardAssignment, ShardReceipt, work_file
 from partwise.engine.driver.cluster_watch import ClusterWatch, Logger
@@ -18,6 +17,7 @@ from partwise.engine.limits import smallest_memory_limit
 from partwise.engine.sample import predict, sample_of
 from partwise.engine.scaling import partition_slots
 from partwise.flows.orchestration.block_parameters import ClusterParameter, StoreParameter
+from partwise.flows.orchestration.interruption import interrupts
 from partwise.flows.orchestration.progress import listeners, told_every
 from partwise.flows.running.connections import (
     open_cluster,
@@ -188,7 +188,7 @@ def _drive(
         steps = [begin_step(step, group, driver) for group in driver.groups(MOST_GROUPS)]
         try:
             await_steps(steps)
-        except (KeyboardInterrupt, TerminationSignal):
+        except interrupts():
             # Workers commit what they have; the run is then completed as cancelled, not left open.
             driver.stop(CANCELLED, CANCEL_TIMEOUT_S)
         receipts = [receipt for begun in steps for receipt in begun.result()]

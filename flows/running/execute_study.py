@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from distributed import Client
 from distributed import wait as wait_for_tasks
-from prefect.exceptions import TerminationSignal
 
 from partwise.cluster_calls import ANSWER_S, ask_workers, in_time
 from partwise.engine.assignment import Execution, work_file
@@ -17,6 +16,7 @@ from partwise.engine.driver.payload import full_name_of, pack_work
 from partwise.engine.driver.shards import FAREWELL_S
 from partwise.engine.scaling import Slot, cluster_workers, partition_slots
 from partwise.flows.orchestration.block_parameters import Cluster, ClusterParameter, StoreParameter
+from partwise.flows.orchestration.interruption import interrupts
 from partwise.flows.orchestration.progress import told_every
 from partwise.flows.running.connections import (
     open_cluster,
@@ -215,7 +215,7 @@ def _drive(
         step = begin_step(run_study_step, driver, spec.stopping.trials)
         try:
             await_steps([step])
-        except (KeyboardInterrupt, TerminationSignal):
+        except interrupts():
             # Workers end their trials; the run is then completed as cancelled, not left open.
             driver.stop(CANCELLED, CANCEL_TIMEOUT_S)
         return step.result(), driver.stopped

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from typing import Protocol, Self
 
 from distributed import Client, WorkerPlugin
-from prefect.runtime import flow_run
 
 from partwise.choices import OnExisting
 from partwise.cluster_calls import ANSWER_S, in_time
@@ -43,6 +42,7 @@ from partwise.sources.descriptions import Source
 from partwise.store.credentials import known_credentials
 from partwise.store.signing import signing_keys_text
 from partwise.store.store import Store
+from partwise.tasks.flow_run import flow_run_id
 from partwise.tasks.publish_report import publish_report
 from partwise.tasks.steps import run_logger, try_step
 
@@ -100,7 +100,7 @@ class Frame:
         self.store.check_writable()
         with ExitStack() as stack:
             self.claim = stack.enter_context(
-                Claim(self.store, plan.identity, plan.on_existing, flow_run.id)
+                Claim(self.store, plan.identity, plan.on_existing, flow_run_id())
             )
             self.token = execution_token(self.claim.next_generation, secrets.token_hex(4))
             self.stack = stack.pop_all()

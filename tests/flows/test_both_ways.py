@@ -16,9 +16,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from prefect import task
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.states import Completed, Failed
 
 from partwise.calls.call import Call
 from partwise.engine.options import ExecutionOptions
@@ -44,7 +42,15 @@ from partwise.flows.orchestration.run_flow import run_flow
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import RunStatus, Skip
 from partwise.runs.run import Run
-from partwise.tasks.steps import await_steps, begin_step, is_direct, run_logger, run_step, try_step
+from partwise.tasks.flow_run import is_direct
+from partwise.tasks.steps import (
+    await_steps,
+    begin_step,
+    run_logger,
+    run_step,
+    step,
+    try_step,
+)
 from partwise.trainers import LightGBMTrainer
 from tests.flows.distributed_functions import count_rows, fail_on_rank_1
 from tests.flows.study_functions import parabola
@@ -331,49 +337,97 @@ def test_who_asks_for_prefect_by_its_variable_gets_it(monkeypatch) -> None:
                 assert not runs_directly()
 
 
-@pytest.mark.parametrize(
-    ("profile", "expected"), [("asks", False), ("names", False), ("silent", True), ("", True)]
-)
-def test_who_asks_for_prefect_by_a_profile_gets_it(profile, expected, run_python, tmp_path) -> None:
-    profiles = tmp_path / "profiles.toml"
-    profiles.write_text(
-        '[profiles.asks]\nPREFECT_SERVER_ALLOW_EPHEMERAL_MODE = "true"\n'
-        '[profiles.names]\nPREFECT_API_URL = "http://127.0.0.1:9/api"\n'
-        "[profiles.silent]\n"
-    )
-    script = """
-import json, os
-del os.environ["PREFECT_API_URL"]
-if not os.environ["PREFECT_PROFILE"]:
-    # As it comes: Prefect's own profile.
-    del os.environ["PREFECT_PROFILE"], os.environ["PREFECT_PROFILES_PATH"]
-from partwise.flows.orchestration.direct import runs_directly
-print(json.dumps(runs_directly()))
+PROFILES = """
+{active}
+[profiles.asks]
+PREFECT_SERVER_ALLOW_EPHEMERAL_MODE = "true"
+[profiles.names]
+PREFECT_API_URL = "http://127.0.0.1:9/api"
+[profiles.loud]
+PREFECT_LOGGING_LEVEL = "DEBUG"
+[profiles.silent]
 """
-    environment = {"PREFECT_PROFILE": profile, "PREFECT_PROFILES_PATH": str(profiles)}
-    assert run_python(script, **environment) is expected
+SETTINGS = {
+    "nothing": ({}, {}, True),
+    "asks by a profile": ({"PREFECT_PROFILE": "asks"}, {}, False),
+    "names by a profile": ({"PREFECT_PROFILE": "names"}, {}, False),
+    "a silent profile": ({"PREFECT_PROFILE": "silent"}, {}, True),
+    "names by the profile in use": ({}, {"profiles.toml": 'active = "names"'}, False),
+    "a silent profile in use": ({}, {"profiles.toml": 'active = "silent"'}, True),
+    "one that sets something else": ({}, {"profiles.toml": 'active = "loud"'}, True),
+    "a variable": ({"PREFECT_API_URL": "http://127.0.0.1:9/api"}, {}, False),
+    "a level": ({"PREFECT_LOGGING_LEVEL": "DEBUG"}, {}, True),
+    ".env": ({}, {".env": "PREFECT_API_URL=http://127.0.0.1:9/api"}, False),
+    "prefect.toml": ({}, {"prefect.toml": '[api]\nurl = "http://127.0.0.1:9/api"'}, False),
+    "pyproject.toml": ({}, {"pyproject.toml": '[tool.prefect.api]\nurl = "http://h/api"'}, False),
+    "another pyproject.toml": ({}, {"pyproject.toml": '[project]\nname = "mine"'}, True),
+}
+
+
+@pytest.mark.parametrize("where", SETTINGS)
+def test_a_server_is_found_where_prefect_finds_it(where, run_python, tmp_path) -> None:
+    variables, files, expected = SETTINGS[where]
+    home = tmp_path / "home"
+    home.mkdir()
+    active = files.get("profiles.toml", "")
+    if active or "PREFECT_PROFILE" in variables:
+        (home / "profiles.toml").write_text(PROFILES.format(active=active))
+    for name, text in files.items():
+        if name != "profiles.toml":
+            (tmp_path / name).write_text(text)
+    script = f"""
+import json, os, sys
+for name in [name for name in os.environ if name.startswith("PREFECT_")]:
+    del os.environ[name]
+os.environ |= {variables | {"PREFECT_HOME": str(home)}!r}
+os.chdir({str(tmp_path)!r})
+from partwise.flows.orchestration.direct import runs_directly
+first, is_loaded = runs_directly(), "prefect" in sys.modules
+import prefect.settings
+print(json.dumps([first, is_loaded, runs_directly()]))
+"""
+    # Prefect is asked where there may be one; the answer is the one that it gives anyhow.
+    may_be = not expected or where == "one that sets something else"
+    assert run_python(script) == [expected, may_be, expected]
 
 
 def test_steps_without_prefect(caplog) -> None:
-    @task
+    @step("divide", "divide {a}")
     def divide(a: float, b: float) -> float:
         return a / b
-
-    @task
-    def tell(good: bool) -> Any:
-        return Completed(data=1) if good else Failed(data=KeyError("bad"))
 
     assert run_step(divide, 6, 3) == 2
     steps = [begin_step(divide, n, 1) for n in range(100)]
     await_steps(steps)
-    assert [step.result() for step in steps] == list(range(100))
+    assert [each.result() for each in steps] == list(range(100))
     with pytest.raises(ZeroDivisionError):
         begin_step(divide, 1, 0).result()
-    assert begin_step(tell, True).result() == 1
-    with pytest.raises(KeyError, match="bad"):
-        begin_step(tell, False).result()
     caplog.set_level(logging.WARNING, "partwise")
     try_step(divide, 1, 0)
     assert (
         "The step divide failed, and the run is whole without it: ZeroDivisionError" in caplog.text
     )
+
+
+def test_a_direct_call_does_without_prefect(run_python, tmp_path) -> None:
+    script = f"""
+import json, os, sys
+for name in [name for name in os.environ if name.startswith("PREFECT_")]:
+    del os.environ[name]
+os.environ["PREFECT_HOME"] = {str(tmp_path)!r}
+import pyarrow as pa
+from partwise import (
+    LocalCluster, PickleSerde, Store, StoreBlock, TorchDistributor, export_models, map_partitions,
+    model_pipeline, run_inference, train_distributed, train_models, tune_model,
+)
+
+def count(data, context):
+    return {{"rows": [len(data.to_arrow())]}}
+
+rows = pa.table({{"key": ["a", "b"], "x": [1.0, 2.0]}})
+store = StoreBlock(url={str(tmp_path / "store")!r})
+run = map_partitions(rows, "key", count, store=store, cluster=LocalCluster(workers=1))
+loaded = sorted(name for name in sys.modules if name.split(".")[0] == "prefect")
+print(json.dumps([run.predictions().num_rows, loaded]))
+"""
+    assert run_python(script) == [2, []]

@@ -19,7 +19,8 @@ from partwise.flows.cli import flow_calls
 from partwise.flows.cli.main import main
 from partwise.flows.cli.output import STYLES
 from partwise.flows.orchestration import announcement
-from partwise.flows.orchestration.states import result_of, state_of
+from partwise.flows.orchestration.endings import result_of
+from partwise.flows.orchestration.states import state_of
 from partwise.outcomes import CANCELLED, PartitionStatus, RunStatus
 from partwise.planning.exports import prepare_export
 from partwise.planning.partitions import prepare_inference

@@ -22,4 +22,4 @@ def test_a_step_is_named_for_its_kind() -> None:
     steps = [step_of(name) for name, kind in KINDS.items() if kind.step]
     assert len({step.name for step in steps}) == len(steps) == 7
     assert steps[0].name == "train-partitions"
-    assert steps[0].task_run_name == "train {group}"
+    assert steps[0].task.task_run_name == "train {group}"

@@ -9,7 +9,8 @@ import pytest
 
 from partwise.errors import RunFailedError
 from partwise.flows.cli.exit_codes import FAILURE, INTERRUPTED, PARTIAL_FAILURE, SUCCESS
-from partwise.flows.orchestration.states import result_of, state_of
+from partwise.flows.orchestration.endings import result_of
+from partwise.flows.orchestration.states import state_of
 from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
 

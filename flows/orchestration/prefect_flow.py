@@ -1,0 +1,221 @@
+"""A Prefect flow whose data stays out of its database, and whose result outlives the server."""
+
+import functools
+import inspect
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import PurePath
+from typing import Any, Generic, TypeVar
+
+import httpx
+from prefect import Flow
+from prefect.client.schemas.objects import State
+from prefect.context import FlowRunContext
+from prefect.exceptions import ParameterTypeError
+from prefect.settings import (
+    PREFECT_CLIENT_MAX_RETRIES,
+    PREFECT_SERVER_ANALYTICS_ENABLED,
+    PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS,
+    temporary_settings,
+)
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from partwise.errors import InputError, PartwiseError, RunCancelledError, RunFailedError
+from partwise.flows.orchestration.announcement import announce
+from partwise.flows.orchestration.embedded_server import forget_unsent, start_embedded_server
+from partwise.flows.orchestration.endings import mask_logs, result_of
+from partwise.flows.orchestration.run_flow import (
+    Opaque,
+    RunFlow,
+    describe_mistakes,
+    is_plain,
+    own_run_id,
+)
+from partwise.flows.orchestration.states import ended_early, refused, state_of, unexpected
+from partwise.flows.orchestration.suspension import suspension
+from partwise.redaction import masked
+from partwise.runs.pipeline import Pipeline
+from partwise.runs.run import Run
+from partwise.scripts.infrastructure import is_work_pool
+from partwise.sources.opening import OpenedData
+
+TASK_THREADS = 16
+LARGEST_PARAMETER_BYTES = 32 << 10
+
+_THREADS: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=TASK_THREADS)
+
+R = TypeVar("R", bound=Run | Pipeline)
+logger = logging.getLogger(__name__)
+
+# A list, since the body of a flow works in a copy of the context of its caller.
+_ended: ContextVar[list[Any] | None] = ContextVar("partwise_ended_runs", default=None)
+
+
+class PrefectFlow(Flow[..., Any], Generic[R]):
+    """What a `RunFlow` is to Prefect.
+
+    Frames and large params never reach Prefect's database, and when its server dies in mid-run, the
+    run goes on and the caller gets it all the same.
+    """
+
+    def __init__(self, called: RunFlow[Any, R]) -> None:
+        self._called = called
+
+        @functools.wraps(called)
+        def body(*args: Any, **kwargs: Any) -> State[Any]:
+            arguments = called.fill_in(called.signature.bind(*args, **kwargs).arguments)
+            with suspension() as suspended:
+                return suspended.settle(self._end_of(arguments))
+
+        body.__signature__ = called.signature  # type: ignore[attr-defined]
+        super().__init__(
+            fn=body,
+            name=called.name,
+            flow_run_name=lambda: own_run_id(_parameters(), called.call.kind),
+            task_runner=_THREADS,
+            persist_result=False,
+        )
+        self.__signature__ = called.__signature__
+
+    def run(self, bound: inspect.BoundArguments) -> R:
+        """Run the flow as a flow run, and return what its call returns."""
+        ended: list[Any] = []
+        token = _ended.set(ended)
+        try:
+            with _settings():
+                start_embedded_server()
+                run: R = super().__call__(*bound.args, **bound.kwargs)
+                return run
+        except httpx.HTTPError as error:
+            if not ended:
+                raise
+            run_id = ended[-1].run_id
+            logger.warning("Prefect's server went away before the run %s ended: %s", run_id, error)
+            forget_unsent()
+            found: R = result_of(ended[-1])
+            return found
+        finally:
+            _ended.reset(token)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Do what calling the `RunFlow` does."""
+        return self._called(*args, **kwargs)
+
+    @staticmethod
+    def forget_unsent() -> None:
+        """Drop what waits to be sent to a server that hangs."""
+        forget_unsent()
+
+    def _end_of(self, arguments: Mapping[str, Any]) -> State[Any]:
+        """Run the flow within a flow run of Prefect, and return the state that this ends in."""
+        try:
+            run = self._called.carry_out(arguments)
+        except (RunFailedError, RunCancelledError) as error:
+            # It was interrupted; or it is that of a stage of a pipeline.
+            return ended_early(error)
+        except PartwiseError as error:
+            return refused(error)
+        except Exception as error:
+            return unexpected(error)
+        ended = _ended.get()
+        if ended is not None:
+            ended.append(run)
+        if not is_work_pool(arguments.get("cluster")):
+            # There, the flow run that did the work has announced it.
+            announce(run)
+        return state_of(run)
+
+    def validate_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Validate all parameters but those that hold data.
+
+        Raises:
+            InputError: One is of a wrong type, or none of the choices.
+            RunIdError: The run ID, or what its template comes to, is not a safe name.
+        """
+        # Where a worker of Prefect's runs the flow, this is the first that is called of it.
+        mask_logs()
+        return self._called.checked(parameters, self._valid)
+
+    def _valid(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        # Prefect puts saved blocks in the places of their references as well.
+        try:
+            return super().validate_parameters(parameters)
+        except ParameterTypeError as error:
+            cause = error.__context__
+            if isinstance(cause, ValidationError):
+                raise InputError(describe_mistakes(self.name, cause)) from None
+            raise InputError(f"{self.name}: {' '.join(str(error).split())}") from None
+
+    def serialize_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return the parameters as Prefect may store them: small plain values, or a type's name."""
+        return {key: _stored(value) for key, value in parameters.items()}
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, Opaque) and isinstance(value.value, OpenedData):
+        name = value.value.name
+        value = name if is_plain(name) else Opaque(name)
+    if isinstance(value, Opaque):
+        return f"<{type(value.value).__name__}>"
+    if isinstance(value, BaseModel):
+        value = _dumped(value)
+    elif isinstance(value, PurePath):
+        value = str(value)
+    elif isinstance(value, list | tuple):
+        value = [_dumped(item) if isinstance(item, BaseModel) else item for item in value]
+    try:
+        # A URI where a block's name or a path belongs may have a password in it.
+        value = _within_64_bits(masked(value))
+        text = json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return _named(value)
+    return value if len(text) <= LARGEST_PARAMETER_BYTES else f"<{type(value).__name__}>"
+
+
+def _within_64_bits(value: Any) -> Any:
+    """Return plain values with larger whole numbers as text.
+
+    With one of these among its parameters, Prefect's server lists no flow run any more, of any
+    flow (PrefectHQ/prefect#15031).
+    """
+    if isinstance(value, dict):
+        return {key: _within_64_bits(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_within_64_bits(each) for each in value]
+    return str(value) if isinstance(value, int) and not -(2**63) <= value < 2**64 else value
+
+
+def _dumped(model: BaseModel) -> dict[str, Any]:
+    try:
+        return model.model_dump(mode="json")
+    except PydanticSerializationError:
+        # A trainer with a function of the caller's; a block has none, and takes no fallback.
+        return model.model_dump(mode="json", fallback=_named)
+
+
+def _named(value: Any) -> str:
+    return f"<{getattr(value, '__qualname__', type(value).__name__)}>"
+
+
+def _parameters() -> Mapping[str, Any]:
+    context = FlowRunContext.get()
+    return {} if context is None else context.parameters or {}
+
+
+@contextmanager
+def _settings() -> Iterator[None]:
+    """Set what a run needs of Prefect, where the user has not set it."""
+    wanted: dict[Any, Any] = {
+        # A fresh database took 15 s on an idle machine, and over the 20 s allowed on a busy one.
+        PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS: 120,
+        PREFECT_SERVER_ANALYTICS_ENABLED: False,
+        # The run is safe on the store: do not wait minutes for a server that is gone.
+        PREFECT_CLIENT_MAX_RETRIES: 2,
+    }
+    with temporary_settings(set_defaults=wanted):
+        yield

@@ -1,0 +1,31 @@
+"""Prefect's flow run at work, if there is one: asked without importing Prefect for it."""
+
+import sys
+from typing import Any
+
+
+def flow_run_context() -> Any:
+    """Return the context of Prefect's flow run at work; None: there is none around this."""
+    # Whoever has one has imported this.
+    found = sys.modules.get("prefect.context")
+    return None if found is None else found.FlowRunContext.get()
+
+
+def is_direct() -> bool:
+    """Whether no flow run of Prefect is around this."""
+    return flow_run_context() is None
+
+
+def flow_run_id() -> str | None:
+    """Return the ID of Prefect's flow run at work; None: there is none around this."""
+    context = flow_run_context()
+    return None if context is None or context.flow_run is None else str(context.flow_run.id)
+
+
+def flow_run_count() -> int:
+    """Return how many times Prefect's flow run at work has begun; 0: there is none around this."""
+    if is_direct():
+        return 0
+    from prefect.runtime import flow_run
+
+    return int(flow_run.run_count)
