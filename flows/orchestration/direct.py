@@ -53,17 +53,19 @@ def _may_name_server() -> bool:
 
 
 def _profile_settings() -> dict[str, Any]:
-    """Return what the profile in use sets, but for what the one that Prefect ships sets."""
+    """Return what the profile in use sets, but for what the one that Prefect ships sets.
+
+    Where only Prefect knows that, something is returned.
+    """
     home = Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser()
     path = Path(os.environ.get("PREFECT_PROFILES_PATH") or home / "profiles.toml").expanduser()
-    if not path.exists():
-        return {}
     try:
-        profiles = tomllib.loads(_text_of(path))
-        active = os.environ.get("PREFECT_PROFILE") or profiles.get("active") or _SHIPPED_PROFILE
-        settings = dict(profiles.get("profiles", {}).get(active, {}))
-    except (tomllib.TOMLDecodeError, TypeError, ValueError, AttributeError):
-        # It is for Prefect to say what is wrong with it.
+        written = tomllib.loads(_text_of(path)) if path.exists() else {}
+        active = os.environ.get("PREFECT_PROFILE") or written.get("active") or _SHIPPED_PROFILE
+        shipped: dict[str, Any] = {_SHIPPED_PROFILE: {}}
+        settings = dict((shipped | written.get("profiles", {}))[active])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        # Another that it ships, none of that name, or no TOML: it is for Prefect to say.
         return {"": path}
     if active == _SHIPPED_PROFILE:
         settings.pop(ALLOW_EPHEMERAL, None)

@@ -352,6 +352,7 @@ SETTINGS = {
     "asks by a profile": ({"PREFECT_PROFILE": "asks"}, {}, False),
     "names by a profile": ({"PREFECT_PROFILE": "names"}, {}, False),
     "a silent profile": ({"PREFECT_PROFILE": "silent"}, {}, True),
+    "names by a profile of Prefect's own": ({"PREFECT_PROFILE": "local"}, {}, False),
     "names by the profile in use": ({}, {"profiles.toml": 'active = "names"'}, False),
     "a silent profile in use": ({}, {"profiles.toml": 'active = "silent"'}, True),
     "one that sets something else": ({}, {"profiles.toml": 'active = "loud"'}, True),
@@ -370,7 +371,7 @@ def test_a_server_is_found_where_prefect_finds_it(where, run_python, tmp_path) -
     home = tmp_path / "home"
     home.mkdir()
     active = files.get("profiles.toml", "")
-    if active or "PREFECT_PROFILE" in variables:
+    if active or variables.get("PREFECT_PROFILE", "local") != "local":
         (home / "profiles.toml").write_text(PROFILES.format(active=active))
     for name, text in files.items():
         if name != "profiles.toml":
