@@ -53,6 +53,7 @@ def _free_port() -> int:
 
 
 PREFECT_PORT = _free_port()
+PREFECT_URL = f"http://127.0.0.1:{PREFECT_PORT}/api"
 
 # Made for the tests, and for each process that one starts: a person's own servers, profiles, keys,
 # indexes, terminal and variables of Python are none of our business.
@@ -66,10 +67,11 @@ os.environ |= {
     "KERAS_BACKEND": "tensorflow",
     "PARTWISE_SCRATCH": str(TEMP_DIR / "scratch"),
     "PARTWISE_STATE": str(TEMP_DIR / "state"),
-    "PREFECT_API_URL": f"http://127.0.0.1:{PREFECT_PORT}/api",
     "PREFECT_HOME": str(TEMP_DIR / "prefect"),
     "PREFECT_LOGGING_LEVEL": "WARNING",
     "PREFECT_LOGGING_TO_API_ENABLED": "false",
+    # Who asks for a server without the fixture gets an error, and starts none.
+    "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": str(int(SERVER_START_TIMEOUT_S)),
     "AWS_ACCESS_KEY_ID": "testing",
@@ -263,16 +265,56 @@ def _start_prefect() -> subprocess.Popen[bytes]:
 
 
 @pytest.fixture(scope="session")
-def prefect_server() -> Iterator[str]:
-    """The API URL of a real Prefect server, which PREFECT_API_URL names already."""
-    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+def prefect_server() -> str:
+    """The API URL of a real Prefect server, which PREFECT_API_URL names to those that ask for it.
 
-    api_url = os.environ["PREFECT_API_URL"]
-    _await_answer(_start_prefect(), "prefect", f"{api_url}/health")
+    The runs of other tests need none: they are called directly, as by whoever names no server.
+    """
+    _await_answer(_start_prefect(), "prefect", f"{PREFECT_URL}/health")
     prefect_database.keep(Path(os.environ["PREFECT_HOME"]))
-    # A flow run that sends them waits for a thread at its end that wakes once a second.
-    with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-        yield api_url
+    return PREFECT_URL
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """Name Prefect's server to a test that asks for it, and to what it starts, and to no other."""
+    is_asked = "prefect_server" in getattr(item, "fixturenames", ())
+    os.environ.pop("PREFECT_API_URL", None)
+    if is_asked:
+        # Who imports Prefect during the test finds it here.
+        os.environ["PREFECT_API_URL"] = PREFECT_URL
+    if "prefect.settings" in sys.modules:
+        PREFECT.name(PREFECT_URL if is_asked else None)
+
+
+class _Prefect:
+    """Prefect's settings, as they are in tests; to change them takes as long as many a test."""
+
+    def __init__(self) -> None:
+        self._named: list[str | None] = []
+        self._entered = ExitStack()
+
+    def name(self, url: str | None) -> None:
+        """Have Prefect know the server of this URL; None: none."""
+        if self._named == [url]:
+            return
+        from prefect import settings
+        from prefect.context import GLOBAL_SETTINGS_CONTEXT
+
+        self._named = [url]
+        self._entered.close()
+        # Threads of Prefect's own, which send what a test leaves to them, know these settings only.
+        everywhere = GLOBAL_SETTINGS_CONTEXT.settings
+        everywhere.api = everywhere.api.model_copy(update={"url": PREFECT_URL})
+        updates: dict[Any, Any] = {
+            settings.PREFECT_API_URL: url,
+            # A flow run that sends heartbeats waits for a thread that wakes once a second.
+            settings.PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
+        }
+        self._entered.enter_context(settings.temporary_settings(updates))
+
+
+PREFECT = _Prefect()
 
 
 @pytest.fixture(scope="session")

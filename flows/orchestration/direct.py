@@ -22,7 +22,7 @@ from partwise.tasks.steps import run_logger
 ALLOW_EPHEMERAL = "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"
 EPHEMERAL_MODE = (ALLOW_EPHEMERAL, "PREFECT_SERVER_EPHEMERAL_ENABLED")
 """The environment variables by which a person asks for Prefect's embedded server."""
-_NAMES_SERVER = ("PREFECT_API_URL", *EPHEMERAL_MODE)
+_NO = ("", "0", "false", "f", "no", "n", "off")
 _SHIPPED_PROFILE = "ephemeral"
 """Prefect's own, of whoever has made none: it allows the embedded server without being asked."""
 
@@ -44,7 +44,8 @@ def _may_name_server() -> bool:
 
     Its sources are the environment, files in the working directory, and the profile in use.
     """
-    if any(name in os.environ for name in _NAMES_SERVER):
+    asked = [os.environ.get(name, "").lower() for name in EPHEMERAL_MODE]
+    if os.environ.get("PREFECT_API_URL") or any(value not in _NO for value in asked):
         return True
     files = (("prefect.toml", ""), (".env", "PREFECT_"), ("pyproject.toml", "[tool.prefect"))
     return any(mark in _text_of(Path(name)) for name, mark in files if Path(name).exists()) or bool(

@@ -10,8 +10,8 @@ from partwise.engine.driver import plan
 
 
 @pytest.fixture(scope="session")
-def cluster(prefect_server: str, dask_client) -> RemoteCluster:
-    """The session's two Dask workers, and a Prefect server to tell of the runs."""
+def cluster(dask_client) -> RemoteCluster:
+    """The session's two Dask workers."""
     return RemoteCluster(address=dask_client.scheduler.address, shares_filesystem=True)
 
 

@@ -16,7 +16,11 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import (
+    PREFECT_API_URL,
+    PREFECT_SERVER_ALLOW_EPHEMERAL_MODE,
+    temporary_settings,
+)
 
 from partwise.calls.call import Call
 from partwise.engine.options import ExecutionOptions
@@ -32,6 +36,7 @@ from partwise.errors import (
 from partwise.flows import (
     map_partitions,
     model_pipeline,
+    run_script,
     scale_cluster,
     train_distributed,
     tune_model,
@@ -211,6 +216,19 @@ def test_a_model_is_tuned(way, cluster, tmp_path) -> None:
     assert (run.status, run.counts) == (RunStatus.SUCCESS, {"DONE": 2})
 
 
+def test_a_script_is_run(way, cluster, tmp_path) -> None:
+    script = "import os; print('rank', os.environ.get('RANK', 0)); raise SystemExit(%d)"
+    given: dict[str, Any] = {"store": tmp_path / "store", "cluster": cluster}
+    for code, status in ((0, RunStatus.SUCCESS), (3, RunStatus.FAILURE)):
+        (tmp_path / f"ends_{code}.py").write_text(script % code)
+        try:
+            run = run_script(f"ends_{code}.py", source_directory=str(tmp_path), **given)
+        except RunFailedError as error:
+            run = error.run
+        assert run.status is status
+        assert (run.read_generation_document().flow_run_id is None) is (way == "direct")
+
+
 @pytest.mark.slow
 def test_a_pipeline_runs_its_stages_in_the_same_way(way, cluster, tmp_path) -> None:
     x = np.random.default_rng(3).normal(size=240)
@@ -327,9 +345,12 @@ def test_a_block_that_a_server_keeps_needs_one() -> None:
         map_partitions(ROWS, "key", fail_for(set()), store="store-block/prod")
 
 
-def test_who_asks_for_prefect_by_its_variable_gets_it(monkeypatch) -> None:
+def test_who_asks_for_prefect_by_its_variable_gets_it(prefect_server, monkeypatch) -> None:
     assert not runs_directly()
-    with temporary_settings(updates={PREFECT_API_URL: None}):
+    monkeypatch.delenv(direct.ALLOW_EPHEMERAL)
+    # The second is what the profile that Prefect ships says.
+    updates = {PREFECT_API_URL: None, PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: True}
+    with temporary_settings(updates=updates):
         assert runs_directly()
         for name in direct.EPHEMERAL_MODE:
             with monkeypatch.context() as context:
@@ -357,6 +378,9 @@ SETTINGS = {
     "a silent profile in use": ({}, {"profiles.toml": 'active = "silent"'}, True),
     "one that sets something else": ({}, {"profiles.toml": 'active = "loud"'}, True),
     "a variable": ({"PREFECT_API_URL": "http://127.0.0.1:9/api"}, {}, False),
+    "an empty variable": ({"PREFECT_API_URL": ""}, {}, True),
+    "a variable that asks": ({"PREFECT_SERVER_EPHEMERAL_ENABLED": "1"}, {}, False),
+    "one that asks for none": ({"PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "False"}, {}, True),
     "a level": ({"PREFECT_LOGGING_LEVEL": "DEBUG"}, {}, True),
     ".env": ({}, {".env": "PREFECT_API_URL=http://127.0.0.1:9/api"}, False),
     "prefect.toml": ({}, {"prefect.toml": '[api]\nurl = "http://127.0.0.1:9/api"'}, False),

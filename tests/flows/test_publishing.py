@@ -16,6 +16,9 @@ from partwise.flows import map_partitions, train_models
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import Result
 
+# What Prefect shows of runs is asked of its server.
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
 OPTIONS = ExecutionOptions(n_shards=2, max_retries=0)
 
 

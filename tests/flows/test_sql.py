@@ -286,7 +286,9 @@ def test_a_table_that_does_not_fit_is_refused_before_any_work(
         (Table("t", "postgresql://u:canary@127.0.0.1:1/db"), "Connection refused"),
     ],
 )
-def test_an_output_that_leads_nowhere_is_refused(cluster, tmp_path, output, match) -> None:
+def test_an_output_that_leads_nowhere_is_refused(
+    prefect_server, cluster, tmp_path, output, match
+) -> None:
     with pytest.raises((InputError, SourceError), match=match) as caught:
         map_partitions(sales(["a"]), "store", twice, store=tmp_path, cluster=cluster, output=output)
     assert "canary" not in str(caught.value)

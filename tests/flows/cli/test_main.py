@@ -30,6 +30,9 @@ from partwise.outcomes import Skip
 from partwise.runs.run import Run
 from partwise.sources.files import formats, heads
 
+# What Prefect shows of runs is asked of its server.
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
 STORES = [f"s{i}" for i in range(8)]
 DAYS = 30
 

@@ -8,7 +8,9 @@ from partwise.flows.cli.main import main
 from partwise.flows.operations.doctor import compare_version
 
 
-def test_all_is_well_with_a_store_a_cluster_and_a_server(cluster, tmp_path, capsys) -> None:
+def test_all_is_well_with_a_store_a_cluster_and_a_server(
+    prefect_server, cluster, tmp_path, capsys
+) -> None:
     words = ["doctor", "--store", str(tmp_path / "new"), "--address", cluster.address]
     assert main(words) == 0
     out = capsys.readouterr().out

@@ -29,7 +29,7 @@ def test_what_waits_to_be_sent_is_dropped() -> None:
     assert sender._queue.empty()
 
 
-def test_no_server_is_embedded_where_one_is_named() -> None:
+def test_no_server_is_embedded_where_one_is_named(prefect_server) -> None:
     start_embedded_server()
     assert server.SubprocessASGIServer._instances == {}
 

@@ -27,6 +27,9 @@ from partwise.flows import map_partitions
 from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
 
+# What Prefect shows of runs is asked of its server.
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
 PATIENCE_S = 30.0
 FUNCTION = "tests.flows.orchestration.test_flow_runs:once_broken"
 

@@ -36,6 +36,9 @@ from partwise.flows.running.execute_shards import MOST_GROUPS
 from partwise.outcomes import RunStatus
 from partwise.trainers import LightGBMTrainer
 
+# What Prefect shows of runs is asked of its server.
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
 PATIENCE_S = 60.0
 
 
