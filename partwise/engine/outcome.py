@@ -20,6 +20,9 @@ from partwise.runs.ledger import LedgerRow
 Content = bytes | str
 """The content of a file: bytes, or the path of a file with them when they are many."""
 
+INLINE_BYTES = 1 << 20
+"""Larger contents travel as files."""
+
 
 def open_content(content: Content) -> bytes:
     """Return content that a child enclosed: itself, or a file that is read and removed."""
@@ -38,9 +41,7 @@ class Produced:
     status: PartitionStatus
     reason: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    model_file: str = ""
-    """Path of the written model; empty where there is none."""
-    serde: str = ""
+    model: "WrittenModel | None" = None
     reader: ModelSerde | None = None
     """What reads the model back, to see in a dry run that it can be read; None: that is not due."""
     rows: pa.Table | None = None

@@ -10,6 +10,7 @@ from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.engine.outcome import Produced
 from partwise.engine.works import StoredModel, Work
+from partwise.engine.written_models import read_written
 from partwise.errors import SerdeError
 from partwise.formatting import duration
 from partwise.outcomes import PartitionStatus
@@ -40,12 +41,13 @@ class SampleWork:
         began = time.monotonic()
         produced = self.work(data, context, model, directory)
         seconds = time.monotonic() - began
-        if produced.reader is not None:
+        reader, written = produced.reader, produced.model
+        if reader is not None and written is not None:
             try:
-                produced.reader.read(produced.model_file)
+                read_written(reader, written)
             except Exception as error:
                 raise SerdeError(
-                    f"{type(produced.reader).__name__} cannot read the model that it wrote: "
+                    f"{type(reader).__name__} cannot read the model that it wrote: "
                     f"{type(error).__name__}: {error}"
                 ) from error
         return replace(produced, metrics={**produced.metrics, WARM_SECONDS: seconds})

@@ -18,8 +18,9 @@ from partwise.connector.data_connector import DataConnector
 from partwise.connector.returned_rows import in_row_order, returned_table
 from partwise.engine.failures import printable
 from partwise.engine.outcome import Produced
-from partwise.errors import ColumnError, ModelNotFoundError, SerdeError
-from partwise.models.serdes import ModelSerde, serde_by_name, serde_for, serde_name
+from partwise.engine.written_models import write_model
+from partwise.errors import ColumnError, ModelNotFoundError
+from partwise.models.serdes import ModelSerde, serde_by_name, serde_for
 from partwise.outcomes import PartitionStatus, Result, Skip
 from partwise.runs.bundle import (
     CATEGORIES_FILENAME,
@@ -111,7 +112,7 @@ class TrainWork:
             SerdeError: The model's type has no native serde, and none was given.
         """
         produced = produce_model(self.function(data, context), self.serde, directory)
-        if not produced.model_file:
+        if produced.model is None:
             return produced
         schema = data.to_arrow().schema
         # A trainer whose label has classes says which.
@@ -220,18 +221,13 @@ def produce_model(outcome: Any, serde: ModelSerde | None, directory: str) -> Pro
         reason = "the function returned None instead of a model"
         return Produced(status=PartitionStatus.SKIPPED, reason=reason, metrics=metrics)
     writer = serde or serde_for(result.model)
-    path = Path(directory, writer.filename)
-    writer.write(result.model, str(path))
-    if not path.is_file():
-        raise SerdeError(f"{type(writer).__name__}.write() left no file at the path it was given.")
-    name = serde_name(writer)
+    written = write_model(result.model, writer, directory)
     return Produced(
         status=PartitionStatus.DONE,
         metrics=metrics,
-        model_file=str(path),
-        serde=name,
+        model=written,
         # As a run that uses the model will find it: by the name in the ledger.
-        reader=serde_by_name(name, serde),
+        reader=serde_by_name(written.serde, serde),
         candidate=printable(result.candidate),
     )
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from partwise.choices import Task
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
-from partwise.engine.outcome import Produced
+from partwise.engine.outcome import Produced, WrittenModel
 from partwise.engine.trained_models import EXTERNAL_DATA_SUFFIX
 from partwise.engine.works import StoredModel, with_trained_categories
 from partwise.errors import ColumnError, ExportMismatchError, ExportRefusedError, InputError
@@ -277,8 +277,7 @@ class ExportWork:
         return Produced(
             status=PartitionStatus.DONE,
             metrics={**metrics, "export_bytes": size_bytes},
-            model_file=str(proved),
-            serde=serde,
+            model=WrittenModel(filename=proved.name, content=str(proved), serde=serde),
             files=model.files(),
         )
 

@@ -17,7 +17,7 @@ from partwise.engine.child.log import ChildLog
 from partwise.engine.child.main import LIBRARIES
 from partwise.engine.child.seeding import Seeding
 from partwise.engine.failures import MESSAGE_CHARS, describe_error, storable
-from partwise.engine.outcome import Produced
+from partwise.engine.outcome import Produced, WrittenModel
 from partwise.engine.works import check_metrics
 from partwise.errors import PartwiseError
 from partwise.gangs.checkpoints import StoreCheckpoints
@@ -196,10 +196,19 @@ def _describe(produced: Produced, context: RankContext) -> RankOutcome:
         reason=storable(produced.reason[:MESSAGE_CHARS]),
         metrics=check_metrics({**context.metrics, **produced.metrics}),
         rows=context.row_counts.get("train"),
-        model_file=produced.model_file,
-        serde=produced.serde,
+        model_file="" if produced.model is None else _model_file(produced.model, context),
+        serde="" if produced.model is None else produced.model.serde,
         files=files,
     )
+
+
+def _model_file(model: WrittenModel, context: RankContext) -> str:
+    """Return the path of the model's file, which the node reads."""
+    if isinstance(model.content, str):
+        return model.content
+    path = context.model_directory.parent / WORK_FOLDER / model.filename
+    path.write_bytes(model.content)
+    return str(path)
 
 
 def _end_by_signal(number: int) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from partwise.errors import IntegrityError, RunFormatError
+from partwise.models.serdes.protocol import ModelSerde, takes_streams
 
 LOG_FILENAME = "log.txt"
 """The artifact that holds what a partition wrote."""
@@ -236,6 +237,26 @@ def content_file(content: bytes, filename: str) -> Iterator[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_new_file(path, content)
         yield str(path)
+
+
+def read_model(serde: ModelSerde, content: bytes, filename: str) -> Any:
+    """Return the model of an artifact's content, by a temporary file only where its serde needs it.
+
+    Raises:
+        RunFormatError: The name leads out of the temporary folder.
+    """
+    if takes_streams(serde) and is_name_below(filename):
+        return serde.read_stream(_NamedBytes(content, filename))
+    with content_file(content, filename) as path:
+        return serde.read(path)
+
+
+class _NamedBytes(io.BytesIO):
+    """Content as an open file of this name."""
+
+    def __init__(self, content: bytes, name: str) -> None:
+        super().__init__(content)
+        self.name = name
 
 
 def write_new_file(path: Path, content: bytes) -> None:

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
-from partwise.engine.outcome import Produced
+from partwise.engine.outcome import Produced, WrittenModel
 from partwise.engine.works import StoredModel
 from partwise.models.serdes import SERDES
 from partwise.outcomes import PartitionStatus
@@ -54,8 +54,7 @@ class TransformersWork:
         return Produced(
             status=PartitionStatus.DONE,
             metrics=_metrics(report),
-            model_file=str(kept),
-            serde=options.format,
+            model=WrittenModel(filename=kept.name, content=str(kept), serde=options.format),
         )
 
 

@@ -1,6 +1,6 @@
 """A dry run: the work done twice, its model read back, and a guess of what all would take."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,7 +48,7 @@ def test_the_work_is_done_twice_and_the_second_time_measured(tmp_path) -> None:
 
 
 def test_a_model_that_can_be_read_back_is_fine(tmp_path) -> None:
-    assert Path(train(TextSerde(), tmp_path).model_file).read_text() == "model"
+    assert Path(train(TextSerde(), tmp_path).model.content).read_text() == "model"
 
 
 def test_a_model_that_cannot_be_read_back_is_told_before_the_real_run(tmp_path) -> None:
@@ -128,4 +128,4 @@ def test_a_trained_model_is_read_as_a_later_run_would_read_it(tmp_path) -> None:
         DATA, PartitionContext(), None, str(tmp_path)
     )
     assert produced.reader is serde
-    assert replace(produced, reader=None).serde.endswith(":TextSerde")
+    assert produced.model.serde.endswith(":TextSerde")

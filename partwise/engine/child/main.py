@@ -50,7 +50,7 @@ from partwise.engine.messages import (
     WorkReady,
     WorkUnusable,
 )
-from partwise.engine.outcome import Content, Outcome, Produced, WrittenModel
+from partwise.engine.outcome import INLINE_BYTES, Content, Outcome, Produced
 from partwise.engine.params_file import read_params
 from partwise.engine.works import StoredModel, Work
 from partwise.errors import ArtifactNotFoundError, FunctionError, PartwiseError
@@ -72,9 +72,6 @@ MARK = struct.Struct("<qq")
 """What runs since when: index of the partition (-1: none), monotonic nanoseconds (0: its function
 has ended, and its outcome is on the way; `SENT`: it is sent)."""
 SENT = -1
-
-INLINE_BYTES = 1 << 20
-"""Larger contents travel as files."""
 
 RECYCLE_AFTER_S = 0.05
 
@@ -368,17 +365,15 @@ class Child:
         os.fchdir(self._cwd_fd)
 
     def _success(self, index: int, produced: Produced) -> Outcome:
-        model = rows = None
+        rows = None
         # Before the outcome, with which the worker puts them together when it comes.
         for filename, content in produced.files.items():
             self.connection.send(
                 Artifact(index=index, filename=filename, content=self.enclose(content))
             )
-        if produced.model_file:
-            path = Path(produced.model_file)
-            model = WrittenModel(
-                filename=path.name, content=self._hand_over(path), serde=produced.serde
-            )
+        model = produced.model
+        if model is not None and isinstance(model.content, str):
+            model = replace(model, content=self._hand_over(Path(model.content)))
         if produced.rows is not None:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, produced.rows.schema) as writer:

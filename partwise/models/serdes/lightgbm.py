@@ -1,9 +1,10 @@
 """LightGBM models in LightGBM's own text format."""
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from partwise.errors import SerdeError
 from partwise.models.serdes.damage import readable
@@ -14,6 +15,9 @@ _NAMES = re.compile(rb"^(\[categorical_feature: )name:.*\]$", re.MULTILINE)
 
 It was for training only: a tree says itself what it splits as a category.
 """
+
+_NAMED = b"[categorical_feature: name:"
+"""What `_NAMES` looks for, for a look that takes a hundredth of the time."""
 
 _END = b"\nend of trees"
 
@@ -35,19 +39,11 @@ class LightGBMSerde:
         Raises:
             SerdeError: The model is not a plain Booster.
         """
-        import lightgbm
+        Path(file_path).write_bytes(_text_of(model))
 
-        if type(model) is not lightgbm.Booster:
-            raise SerdeError(
-                f"LightGBMSerde cannot bring back a {type(model).__module__}."
-                f"{type(model).__name__}: return a Booster (a wrapper has it as model.booster_), "
-                f"or {BY_PICKLE} or your own ModelSerde."
-            )
-        model.save_model(file_path)
-        path = Path(file_path)
-        text = path.read_bytes()
-        if _NAMES.search(text):
-            path.write_bytes(_NAMES.sub(rb"\g<1>]", text))
+    def write_stream(self, model: Any, file: BinaryIO) -> None:
+        """Write a Booster to an open file; see `write`."""
+        file.write(_text_of(model))
 
     def read(self, file_path: str) -> Any:
         """Return the Booster.
@@ -55,10 +51,37 @@ class LightGBMSerde:
         Raises:
             IntegrityError: The file is broken.
         """
-        import lightgbm
-
         with readable(file_path, "LightGBM"):
-            # LightGBM's own reader ends the process where a file is cut off among its trees.
-            if _END not in Path(file_path).read_bytes():
-                raise ValueError("the file ends before its trees do")
-            return lightgbm.Booster(model_file=file_path)
+            return _booster_of(Path(file_path).read_bytes())
+
+    def read_stream(self, file: BinaryIO) -> Any:
+        """Return the Booster of an open file; see `read`."""
+        with readable(file.name, "LightGBM"):
+            return _booster_of(file.read())
+
+
+def _text_of(model: Any) -> bytes:
+    import lightgbm
+
+    if type(model) is not lightgbm.Booster:
+        raise SerdeError(
+            f"LightGBMSerde cannot bring back a {type(model).__module__}."
+            f"{type(model).__name__}: return a Booster (a wrapper has it as model.booster_), "
+            f"or {BY_PICKLE} or your own ModelSerde."
+        )
+    # In memory, by the way of files: `model_to_string` makes a text of more than 1 MiB twice, and
+    # holds it four times.
+    with open(os.memfd_create("partwise-model"), "rb") as file:
+        model.save_model(f"/proc/self/fd/{file.fileno()}")
+        text = file.read()
+    return _NAMES.sub(rb"\g<1>]", text) if _NAMED in text else text
+
+
+def _booster_of(text: bytes) -> Any:
+    import lightgbm
+
+    # LightGBM's own reader ends the process where a text is cut off among its trees, as it is for
+    # that reader at a zero byte.
+    if _END not in text or b"\0" in text:
+        raise ValueError("the file ends before its trees do")
+    return lightgbm.Booster(model_str=text.decode())

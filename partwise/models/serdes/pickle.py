@@ -2,8 +2,7 @@
 
 import pickle
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import cloudpickle
 
@@ -25,8 +24,12 @@ class PickleSerde:
 
     def write(self, model: Any, file_path: str) -> None:
         """Write the model."""
-        with Path(file_path).open("wb") as file:
-            cloudpickle.dump(model, file)  # type: ignore[no-untyped-call]
+        with open(file_path, "wb") as file:
+            self.write_stream(model, file)
+
+    def write_stream(self, model: Any, file: BinaryIO) -> None:
+        """Write the model to an open file."""
+        cloudpickle.dump(model, file)  # type: ignore[no-untyped-call]
 
     def read(self, file_path: str) -> Any:
         """Return the model, running whatever code the file holds.
@@ -34,5 +37,10 @@ class PickleSerde:
         Raises:
             IntegrityError: The file is broken.
         """
-        with readable(file_path, "pickle"), Path(file_path).open("rb") as file:
+        with readable(file_path, "pickle"), open(file_path, "rb") as file:
+            return self.read_stream(file)
+
+    def read_stream(self, file: BinaryIO) -> Any:
+        """Return the model of an open file; see `read`."""
+        with readable(file.name, "pickle"):
             return pickle.load(file)  # noqa: S301 (the caller passed this serde)

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from partwise.errors import SerdeError
 
@@ -23,6 +23,13 @@ class PlainSerde:
         Raises:
             SerdeError: It is none.
         """
+        Path(file_path).write_bytes(self._content_of(model))
+
+    def write_stream(self, model: Any, file: BinaryIO) -> None:
+        """Write a model to an open file; see `write`."""
+        file.write(self._content_of(model))
+
+    def _content_of(self, model: Any) -> bytes:
         from partwise.models.plain_models import PlainModel
 
         if not isinstance(model, PlainModel):
@@ -32,7 +39,7 @@ class PlainSerde:
                 "models of partwise's own trainers."
             )
         written = {"format_version": model.format_version, **model.to_json()}
-        Path(file_path).write_text(json.dumps(written))
+        return json.dumps(written).encode()
 
     def read(self, file_path: str) -> Any:
         """Return the model.
@@ -40,18 +47,23 @@ class PlainSerde:
         Raises:
             SerdeError: The file is none of this serde's, or a newer release wrote it.
         """
+        with open(file_path, "rb") as file:
+            return self.read_stream(file)
+
+    def read_stream(self, file: BinaryIO) -> Any:
+        """Return the model of an open file; see `read`."""
         from partwise.models.plain_models import plain_model
 
         try:
-            written = json.loads(Path(file_path).read_text())
+            written = json.loads(file.read().decode())
             version = written.pop("format_version")
             if version in range(1, FORMAT_VERSION + 1):
                 return plain_model(written)
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise SerdeError(
-                f"{file_path} is not a model that PlainSerde reads: {error}"
+                f"{file.name} is not a model that PlainSerde reads: {error}"
             ) from error
         raise SerdeError(
-            f"{file_path} has format version {version}, and this release reads "
+            f"{file.name} has format version {version}, and this release reads "
             f"those up to {FORMAT_VERSION}; install a newer partwise."
         )

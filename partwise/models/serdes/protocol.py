@@ -1,6 +1,7 @@
 """What a serde is."""
 
-from typing import Any, Protocol, runtime_checkable
+from functools import cache
+from typing import Any, BinaryIO, Protocol, TypeGuard, runtime_checkable
 
 
 @runtime_checkable
@@ -32,3 +33,38 @@ class ModelSerde(Protocol):
 
     def read(self, file_path: str) -> Any:
         """Return the model that `write` put there, ready for prediction."""
+
+
+class StreamSerde(ModelSerde, Protocol):
+    """A serde that can do without a path of its own, and so without a file for each model.
+
+    `write` and `read` do the same with a path, to the last bit.
+    """
+
+    def write_stream(self, model: Any, file: BinaryIO) -> None:
+        """Write the model to an open file, of which only `write` is called."""
+
+    def read_stream(self, file: BinaryIO) -> Any:
+        """Return the model that stands in an open file, whose `name` is for messages."""
+
+
+def takes_streams(serde: ModelSerde) -> TypeGuard[StreamSerde]:
+    """Whether a serde writes and reads without a path what it does with one."""
+    return _takes_streams(type(serde))
+
+
+@cache
+def _takes_streams(kind: type) -> bool:
+    return all(_is_ours(kind, name) for name in ("write", "read"))
+
+
+def _is_ours(kind: type, name: str) -> bool:
+    """Whether a class has a way by streams, and no later way by paths.
+
+    A class that is derived from a serde of ours may have a `write` of its own, which is meant.
+    """
+    for ancestor in kind.__mro__:
+        members = vars(ancestor)
+        if f"{name}_stream" in members or name in members:
+            return f"{name}_stream" in members
+    return False

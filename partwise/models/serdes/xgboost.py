@@ -2,7 +2,8 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from partwise.errors import SerdeError
 from partwise.models.serdes.damage import readable
@@ -36,18 +37,11 @@ class XGBoostSerde:
         Raises:
             SerdeError: A subclass of these, or a wrapper with an objective of the user's own.
         """
-        import xgboost
+        Path(file_path).write_bytes(_content_of(model, file_path))
 
-        if type(model) is xgboost.Booster:
-            model.save_model(file_path)
-            return
-        settings = json.dumps([_wrapper_name(model), _wrapper_params(model)])
-        booster = model.get_booster()
-        booster.set_attr(**{_WRAPPER_ATTRIBUTE: settings})
-        try:
-            model.save_model(file_path)
-        finally:
-            booster.set_attr(**{_WRAPPER_ATTRIBUTE: None})
+    def write_stream(self, model: Any, file: BinaryIO) -> None:
+        """Write a Booster or a wrapper to an open file; see `write`."""
+        file.write(_content_of(model, self.filename))
 
     def read(self, file_path: str) -> Any:
         """Return the Booster or the wrapper.
@@ -55,20 +49,51 @@ class XGBoostSerde:
         Raises:
             IntegrityError: The file is broken, or newer than this XGBoost.
         """
-        import xgboost
-
         with readable(file_path, "XGBoost"):
-            booster = xgboost.Booster(model_file=file_path)
-            settings = booster.attr(_WRAPPER_ATTRIBUTE)
-            if settings is None:
-                return booster
-            name, params = json.loads(settings)
-            if name not in _WRAPPERS:
-                raise SerdeError(f"The model was written from the unknown wrapper {name!r}.")
-            model = getattr(xgboost, name)(**params)
-            model.load_model(file_path)
-            model.get_booster().set_attr(**{_WRAPPER_ATTRIBUTE: None})
-            return model
+            return _model_of(file_path)
+
+    def read_stream(self, file: BinaryIO) -> Any:
+        """Return the Booster or the wrapper of an open file; see `read`."""
+        with readable(file.name, "XGBoost"):
+            return _model_of(bytearray(file.read()))
+
+
+def _content_of(model: Any, filename: str) -> bytearray:
+    """Return what a file of this name is to hold; its end says in which format."""
+    import xgboost
+
+    form = "json" if filename.endswith(".json") else "ubj"
+    if type(model) is xgboost.Booster:
+        raw: bytearray = model.save_raw(form)
+        return raw
+    settings = json.dumps([_wrapper_name(model), _wrapper_params(model)])
+    # With the mark that the wrapper's own `save_model` sets, which takes a path only.
+    kind = json.dumps({"_estimator_type": model._get_type()})
+    marks = {_WRAPPER_ATTRIBUTE: settings, "scikit_learn": kind}
+    booster = model.get_booster()
+    booster.set_attr(**marks)
+    try:
+        raw = booster.save_raw(form)
+    finally:
+        booster.set_attr(**dict.fromkeys(marks))
+    return raw
+
+
+def _model_of(content: str | bytearray) -> Any:
+    """Return the model of a file: of its path, or of what stands in it."""
+    import xgboost
+
+    booster = xgboost.Booster(model_file=content)
+    settings = booster.attr(_WRAPPER_ATTRIBUTE)
+    if settings is None:
+        return booster
+    name, params = json.loads(settings)
+    if name not in _WRAPPERS:
+        raise SerdeError(f"The model was written from the unknown wrapper {name!r}.")
+    model = getattr(xgboost, name)(**params)
+    model.load_model(content)
+    model.get_booster().set_attr(**{_WRAPPER_ATTRIBUTE: None})
+    return model
 
 
 def _wrapper_name(model: Any) -> str:
