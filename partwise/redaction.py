@@ -10,6 +10,7 @@ What a secret looks like is bounded in every pattern, so that time is linear in 
 import os
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -60,6 +61,20 @@ _SECRET_NAME = re.compile(
 _remembered: set[str] = set()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """Values that are known to be secret, and what they were found in."""
+
+    variables: dict[Any, Any] | None
+    """Those of the environment, as they were; None: it is not Python's own object."""
+    told: int
+    """How many values `remember` had been told."""
+    values: list[str]
+
+
+_found = _Found(variables=None, told=-1, values=[])
+
+
 def without_secrets(text: str) -> str:
     """Return a text in which secrets are masked: by their value, by their name, or by their form.
 
@@ -93,10 +108,7 @@ def without_known_secrets(text: str) -> str:
     """
     if not text:
         return text
-    known = [*_known()]
-    # Not sorted(): a function may have replaced it, and its messages are masked all the same.
-    known.sort(key=len, reverse=True)
-    for value in known:
+    for value in _known():
         if value in text:
             text = text.replace(value, MASK)
     return text
@@ -107,12 +119,33 @@ def remember(values: Iterable[str]) -> None:
     _remembered.update(value for value in values if len(value) >= LEAST_CHARS)
 
 
-def _known() -> set[str]:
+def _known() -> list[str]:
+    """Return the values that are masked, the longest first.
+
+    They are looked for again only when a variable has changed, or more was told: that takes 0.1 ms,
+    and a child asks for each partition that prints, is skipped or fails.
+    """
+    global _found
+    # The bytes below os.environ, which would decode each variable to compare it.
+    variables = getattr(os.environ, "_data", None)
+    found = _found
+    if variables is None or (found.variables, found.told) != (variables, len(_remembered)):
+        told = len(_remembered)
+        copied = None if variables is None else dict(variables)
+        found = _Found(variables=copied, told=told, values=_look_for_values())
+        _found = found
+    return found.values
+
+
+def _look_for_values() -> list[str]:
     values = {value for name, value in os.environ.items() if _SECRET_NAME.search(name)}
     # The path of a file that holds the secret is none.
     values = {v for v in values if len(v) >= LEAST_CHARS and not v.startswith(("/", "~"))}
     values |= _remembered
-    return values | {quote(value, safe="") for value in values}
+    known = [*(values | {quote(value, safe="") for value in values})]
+    # Not sorted(): a function may have replaced it, and its messages are masked all the same.
+    known.sort(key=len, reverse=True)
+    return known
 
 
 def names_secret(name: str) -> bool:

@@ -1,5 +1,6 @@
 """No secret is repeated: in messages, in logs, or in what Prefect stores."""
 
+import os
 import string
 import time
 
@@ -7,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from partwise import redaction
 from partwise.engine.failures import MESSAGE_CHARS, describe_error
 from partwise.errors import SourceError, StoreError
 from partwise.flows import train_models
-from partwise.redaction import without_known_secrets, without_secrets
+from partwise.redaction import remember, without_known_secrets, without_secrets
 from partwise.sources.opening import open_source
 from tests.secret_canaries import SENTENCES, try_canaries
 
@@ -77,6 +79,24 @@ def test_a_value_that_is_known_to_be_secret_is_masked_without_any_name(secret, b
             str(StoreError(f"no answer: {secret}")),
         ):
             assert secret not in told
+
+
+def test_a_secret_is_known_from_when_it_is_there_until_it_is_gone(monkeypatch) -> None:
+    text = "the key is abcdefgh-1, or ijklmnop-2, or qrstuvwx-3"
+    assert without_known_secrets(text) == text
+    monkeypatch.setenv("MY_TOKEN", "abcdefgh-1")
+    assert without_known_secrets(text) == "the key is ***, or ijklmnop-2, or qrstuvwx-3"
+    # The same number of variables, and below os.environ.
+    os.environ._data[b"MY_TOKEN"] = b"ijklmnop-2"
+    assert without_known_secrets(text) == "the key is abcdefgh-1, or ***, or qrstuvwx-3"
+    monkeypatch.setattr(redaction, "_remembered", {*redaction._remembered})
+    remember(["qrstuvwx-3"])
+    assert without_known_secrets(text) == "the key is abcdefgh-1, or ***, or ***"
+    # A function may put a dict in its place.
+    monkeypatch.setattr(os, "environ", {"PGPASSWORD": "abcdefgh-1"})
+    assert without_known_secrets(text) == "the key is ***, or ijklmnop-2, or ***"
+    os.environ["PGPASSWORD"] = "another one"
+    assert without_known_secrets(text) == "the key is abcdefgh-1, or ijklmnop-2, or ***"
 
 
 def test_a_secret_across_the_cut_of_a_long_message_is_masked_too() -> None:

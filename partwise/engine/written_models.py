@@ -4,7 +4,7 @@ A file of its own took half of the time that a process had for a small model.
 """
 
 import io
-from pathlib import Path
+import os
 from typing import Any, BinaryIO
 
 from partwise.engine.outcome import INLINE_BYTES, Content, WrittenModel
@@ -20,19 +20,19 @@ def write_model(model: Any, serde: ModelSerde, directory: str) -> WrittenModel:
     Raises:
         SerdeError: The serde left no file.
     """
-    path = Path(directory, serde.filename)
-    content: Content = str(path)
+    path = os.path.join(directory, serde.filename)
+    content: Content = path
     if takes_streams(serde):
         with _Spool(path) as file:
             serde.write_stream(model, file)
             content = file.content()
     else:
-        serde.write(model, str(path))
-        if not path.is_file():
+        serde.write(model, path)
+        if not os.path.isfile(path):
             raise SerdeError(
                 f"{type(serde).__name__}.write() left no file at the path it was given."
             )
-    return WrittenModel(filename=path.name, content=content, serde=serde_name(serde))
+    return WrittenModel(filename=os.path.basename(path), content=content, serde=serde_name(serde))
 
 
 def read_written(serde: ModelSerde, written: WrittenModel) -> Any:
@@ -45,7 +45,7 @@ def read_written(serde: ModelSerde, written: WrittenModel) -> Any:
 class _Spool(io.BytesIO):
     """What is written to it, in memory; in a file from the byte on that is too many for that."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         super().__init__()
         self._path = path
         self._file: BinaryIO | None = None
@@ -55,7 +55,7 @@ class _Spool(io.BytesIO):
         if self._file is None:
             if self.tell() + size <= INLINE_BYTES:
                 return super().write(data)
-            self._file = self._path.open("wb")
+            self._file = open(self._path, "wb")  # noqa: SIM115 (closed with this one)
             self._file.write(self.getbuffer())
         return self._file.write(data)
 
@@ -64,7 +64,7 @@ class _Spool(io.BytesIO):
         if self._file is None:
             return self.getvalue()
         self._file.close()
-        return str(self._path)
+        return self._path
 
     def close(self) -> None:
         if self._file is not None:

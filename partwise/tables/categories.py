@@ -72,8 +72,11 @@ def categories_of_rows(table: pa.Table, left_out: tuple[str, ...]) -> pa.Table |
     It is one row, with a list of categories in place of each dictionary column; None without one.
     """
     lists = {}
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if pa.types.is_dictionary(column.type) and name not in left_out and column.num_chunks:
+    for index, field in enumerate(table.schema):
+        if not pa.types.is_dictionary(field.type) or field.name in left_out:
+            continue
+        column, name = table.column(index), field.name
+        if column.num_chunks:
             values = column.chunk(0).dictionary
             lists[name] = pa.LargeListArray.from_arrays(pa.array([0, len(values)]), values)
     return pa.table(lists) if lists else None

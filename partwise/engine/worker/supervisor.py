@@ -215,7 +215,11 @@ class Supervisor:
         if outcome.status != PartitionStatus.FAILED:
             # Only another attempt would ask for them again.
             self._artifacts.pop(index, None)
-        return replace(outcome, artifacts=artifacts, peak_memory_bytes=self._peaks.get(index))
+        peak = self._peaks.get(index)
+        # Of most small partitions nothing is known here, and a copy takes a while.
+        if not artifacts and peak is None:
+            return outcome
+        return replace(outcome, artifacts=artifacts, peak_memory_bytes=peak)
 
     def _answer(self, child: ChildProcess, request: ArtifactRequest) -> None:
         index, filename, run_id = request.index, request.filename, request.run_id
