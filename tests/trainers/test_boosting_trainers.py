@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from partwise.trainers import (
     TrainerSettings,
     default_predict,
 )
+from partwise.trainers.ready import lightgbm as lightgbm_trainer
 from tests.lazily import Lazily
 
 lightgbm, xgboost = Lazily("lightgbm"), Lazily("xgboost")
@@ -445,3 +447,36 @@ def test_threads_are_those_of_the_partition_or_more(monkeypatch, own, of_partiti
     trainer = TRAINERS["lightgbm"](label="sales", features=("size, n",), threads=own, rounds=2)
     trainer(DataConnector(TABLE), PartitionContext(threads=of_partition))
     assert seen == [used]
+
+
+OF_TABLE = {"label": "sales", "features": FEATURES, "categorical": ("kind",)}
+
+
+@pytest.mark.parametrize("settings", [{"holdout": None}, {}, {"params": {"boosting": "dart"}}])
+def test_a_lightgbm_model_is_the_one_that_its_text_is_read_as(settings):
+    trainer = TRAINERS["lightgbm"](**OF_TABLE, rounds=12, **settings)
+    model = train(trainer).model
+    read = lightgbm.Booster(model_str=model.model_to_string())
+    assert read.model_to_string() == model.model_to_string()
+    rows = RNG.normal(size=(50, model.num_feature()))
+    np.testing.assert_array_equal(model.predict(rows), read.predict(rows))
+    # Without its rows it can do no more than one that was read.
+    with pytest.raises(AttributeError, match="train_set"):
+        model.update()
+
+
+def test_the_rows_of_a_lightgbm_model_live_as_long_as_the_model():
+    trainer = TRAINERS["lightgbm"](**OF_TABLE, rounds=3)
+    before = len(lightgbm_trainer._rows_of)
+    model = train(trainer).model
+    rows = weakref.ref(lightgbm_trainer._rows_of[model])
+    assert rows() is not None
+    del model
+    assert rows() is None
+    assert len(lightgbm_trainer._rows_of) == before
+
+
+def test_a_lightgbm_model_that_stopped_early_has_no_more_trees_than_it_predicts_with():
+    trainer = TRAINERS["lightgbm"](**OF_TABLE, rounds=300, early_stopping_rounds=3)
+    model = train(trainer).model
+    assert model.num_trees() == model.best_iteration < 300

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa  # noqa: TC002
 from pydantic import ConfigDict
@@ -58,6 +59,10 @@ MARK = {"parser_config_file": "partwise.LightGBMTrainer"}
 
 The parameter is for files that LightGBM parses itself, and does nothing here.
 """
+
+
+_rows_of: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""The rows of a Booster in LightGBM's own memory, which it may point to as long as it lives."""
 
 
 class LightGBMTrainer(BoostingTrainer):
@@ -163,7 +168,20 @@ class LightGBMTrainer(BoostingTrainer):
         if evaluated and watch is not None and watched is not None:
             params = {**params, "metric": watched}
             callbacks.append(_report_to(watch))
-        booster = lightgbm.train(params, train, rounds, valid_sets=evaluated, callbacks=callbacks)
+        # Else LightGBM writes the model as text at the end and reads that, for the same trees: a
+        # sixth of the time of a small one. Where it stopped early, that drops the last trees.
+        keeps = not evaluated
+        booster = lightgbm.train(
+            params,
+            train,
+            rounds,
+            valid_sets=evaluated,
+            callbacks=callbacks,
+            keep_training_booster=keeps,
+        )
+        if keeps:
+            _rows_of[booster] = train
+            booster.free_dataset()
         # What LightGBM keeps of a pandas frame: a list for each categorical column.
         booster.pandas_categorical = [
             list(data.categories[name]) for name in data.columns.categorical
