@@ -11,6 +11,7 @@ processes say more where the machine is shared.
 """
 
 import argparse
+import logging
 import os
 import resource
 import statistics
@@ -227,6 +228,7 @@ def main() -> None:
     for name in ("--case", "--source", "--store"):
         parser.add_argument(name, default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    logging.disable(logging.INFO)
     if given.case:
         run_tiny(given.case, given.source, given.store)
         return
