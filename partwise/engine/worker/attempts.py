@@ -193,18 +193,18 @@ class Attempts:
         log = self._earlier_logs.pop(index, b"") + outcome.log
         if log:
             artifacts.append(self.writer.add_artifact(partition_id, LOG_FILENAME, log))
-        place = LedgerRow(
+        row = ledger_row(
+            outcome,
+            tuple(artifacts),
             partition_id=partition_id,
             shard=self.shard,
             generation=self.execution.generation,
-            status="",
             attempts=attempt,
             rows=self.opened.offsets[index + 1] - self.opened.offsets[index],
             host=self.host,
             fingerprint=self.fingerprints[index],
             trial=self.describe_trial(outcome),
         )
-        row = ledger_row(place, outcome, tuple(artifacts))
         output = None
         if outcome.rows is not None:
             with pa.ipc.open_stream(open_content(outcome.rows)) as reader:

@@ -13,7 +13,7 @@ from partwise.models.serdes.lightgbm import LightGBMSerde
 from partwise.models.serdes.onnx import OnnxSerde
 from partwise.models.serdes.pickle import BY_PICKLE, PickleSerde
 from partwise.models.serdes.plain import PlainSerde
-from partwise.models.serdes.protocol import ModelSerde
+from partwise.models.serdes.protocol import ModelSerde, StreamSerde
 from partwise.models.serdes.torch import TorchSerde
 from partwise.models.serdes.torch_programs import NeuronSerde, Pt2Serde, TorchScriptSerde
 from partwise.models.serdes.xgboost import XGBoostSerde
@@ -29,6 +29,7 @@ __all__ = [
     "PickleSerde",
     "PlainSerde",
     "Pt2Serde",
+    "StreamSerde",
     "TorchScriptSerde",
     "TorchSerde",
     "XGBoostSerde",
