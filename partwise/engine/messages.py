@@ -21,7 +21,8 @@ from partwise.engine.failures import Failure
 from partwise.engine.outcome import Content, Outcome
 from partwise.engine.works import StoredModel
 
-READ_BYTES = 1 << 18
+READ_BYTES = 1 << 16
+"""More would be asked of the kernel for each message, which takes longer than to read it."""
 LARGEST_MESSAGE_BYTES = (1 << 31) - 1
 
 
