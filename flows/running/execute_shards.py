@@ -92,6 +92,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             limits=limits,
             work=folder.write(work_file(frame.token), payload),
             work_name=full_name_of(plan.function, identity.training_run_id or ""),
+            modules=plan.named_modules(),
             environment=plan.environment,
             is_signed=is_configured(),
             **totals,

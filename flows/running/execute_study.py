@@ -12,6 +12,7 @@ from distributed import wait as wait_for_tasks
 from partwise.cluster_calls import ANSWER_S, ask_workers, in_time
 from partwise.engine.assignment import Execution, work_file
 from partwise.engine.driver.cluster_watch import LOOK_S, ClusterWatch
+from partwise.engine.driver.named_modules import named_modules
 from partwise.engine.driver.payload import full_name_of, pack_work
 from partwise.engine.driver.shards import FAREWELL_S
 from partwise.engine.scaling import Slot, cluster_workers, partition_slots
@@ -140,6 +141,7 @@ def _specify(
         limits=plan.options.limits_on(places.slots),
         work=work,
         work_name=full_name_of(plan.work.train.function, plan.name),
+        modules=named_modules(plan.work.train.function, plan.intent.code_parts),
         environment=plan.environment,
         is_signed=is_configured(),
     )

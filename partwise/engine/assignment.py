@@ -42,6 +42,8 @@ class Execution:
     work: StagedFile
     work_name: str = ""
     """Of executions with the same one, children use the same libraries; empty: nothing is known."""
+    modules: tuple[str, ...] = ()
+    """What children find loaded, since the work names it."""
     environment: ResolvedEnvironment | None = None
     """Packages that come before the workers' own; None: there are none."""
     all_rows: int = 0

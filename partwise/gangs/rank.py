@@ -4,7 +4,6 @@ import os
 import pickle
 import signal
 import socket
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -14,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from partwise.engine.child.log import ChildLog
-from partwise.engine.child.main import LIBRARIES
 from partwise.engine.child.seeding import Seeding
 from partwise.engine.failures import MESSAGE_CHARS, describe_error, storable
+from partwise.engine.libraries import loaded_libraries
 from partwise.engine.outcome import Produced, WrittenModel
 from partwise.engine.works import check_metrics
 from partwise.errors import PartwiseError
@@ -92,7 +91,7 @@ def main(given: Mapping[str, Any]) -> None:
         )
     # Before this process ends, and with it its connections: of these the other ranks die, and the
     # first who is known to have failed is to be the one who did.
-    used = [name for name in LIBRARIES if name in sys.modules]
+    used = sorted(loaded_libraries())
     replace(outcome, libraries=used).write(settings.directory)
     log.restore()
     if code < 0:

@@ -106,7 +106,7 @@ class RankOutcome:
     failure: Mapping[str, Any] | None = None
     """The fields of a `Failure`."""
     libraries: Sequence[str] = ()
-    """Those of `LIBRARIES` that it has used."""
+    """Those of `partwise.engine.libraries` that it has used."""
 
     def write(self, directory: str) -> None:
         """Leave the outcome in a rank's folder, whole or not at all."""

@@ -128,9 +128,9 @@ class WarmServers:
         self._refused: set[str] = set()
 
     def learn(self, work_name: str, libraries: Sequence[str]) -> None:
-        """Note which libraries the first child of a work has used: the next ones have them loaded.
+        """Note which libraries the first child of a work has imported: later ones have them.
 
-        What later ones have imported includes what their server had.
+        What later ones import besides is left to them: libraries would come and never go.
         """
         self._used.setdefault(work_name, tuple(libraries))
 
@@ -143,6 +143,7 @@ class WarmServers:
         variables: Mapping[str, str],
         own_variables: Mapping[str, str] = MappingProxyType({}),
         work_name: str = "",
+        libraries: Sequence[str] = (),
         site_packages: str = "",
         held: int = -1,
     ) -> KeptProcess:
@@ -158,6 +159,7 @@ class WarmServers:
             own_variables: Those that differ from child to child, and are read by nothing that the
                 server loads: it is not begun again for them.
             work_name: Of the work that it is for, as for `learn`; empty: unknown.
+            libraries: What the work names, and so the server has loaded before its first child.
             site_packages: A folder of packages that come before all others; empty: none.
             held: A descriptor that the child holds as long as it lives; -1: none.
 
@@ -180,11 +182,11 @@ class WarmServers:
         # One at a time, as an answer does not say to which request it belongs.
         with self._lock:
             for _ in range(3):
-                used = self._used.get(work_name, ())
-                libraries = tuple(name for name in used if name not in self._refused)
-                key = (surroundings, libraries)
+                wanted = dict.fromkeys((*libraries, *self._used.get(work_name, ())))
+                loaded = tuple(name for name in wanted if name not in self._refused)
+                key = (surroundings, loaded)
                 server = self._servers.pop(key, None) or self._begin(
-                    module, variables, site_packages, libraries
+                    module, variables, site_packages, loaded
                 )
                 # The last is the one that was used last.
                 self._servers[key] = server
@@ -192,7 +194,7 @@ class WarmServers:
                     return server.start(settings, mark, own_variables, descriptors, held)
                 except OSError:
                     # One of them cannot be imported ahead, or somebody killed it.
-                    self._refused.update(libraries)
+                    self._refused.update(loaded)
                     words = server.last_words() or words
                     self._end(key)
                 except ClusterError:

@@ -88,6 +88,11 @@ class LabelSettings(Settings):
         """The libraries that train, besides partwise."""
         return ()
 
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What is imported to train, for processes that train to find it loaded."""
+        return self.libraries
+
     def _label_of(self, schema: pa.Schema) -> str:
         """Return the label's name: the one given, else the one that the rows' dataset marks."""
         marked = marked_labels(schema)
@@ -273,6 +278,11 @@ def libraries_of(trainer: object) -> tuple[str, ...]:
     An attribute of that name on a user's function or class is the user's own affair.
     """
     return trainer.libraries if isinstance(trainer, LabelSettings) else ()
+
+
+def modules_of(trainer: object) -> tuple[str, ...]:
+    """Return what a trainer of partwise imports to train; of anything else, nothing is known."""
+    return trainer.modules if isinstance(trainer, LabelSettings) else ()
 
 
 def classes_named(trainer: object) -> tuple[ClassValue, ...]:

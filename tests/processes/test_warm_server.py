@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -63,10 +64,20 @@ def start(servers, tmp_path):
     # Loading it imports the module, and calls nothing.
     work.write_bytes(b"cslow_library\nos\n.")
 
-    def call(owner: str = "owner", work_name: str = "work", **variables: str) -> ChildProcess:
+    def call(
+        owner: str = "owner",
+        work_name: str = "work",
+        modules: Sequence[str] = (),
+        **variables: str,
+    ) -> ChildProcess:
         discard_child()
         child = borrow_child(
-            owner, str(tmp_path), 1 << 30, environment=variables, work_name=work_name
+            owner,
+            str(tmp_path),
+            1 << 30,
+            environment=variables,
+            work_name=work_name,
+            modules=modules,
         )
         assert child.open_work(str(work)) is None
         return child
@@ -98,6 +109,16 @@ def test_what_a_child_has_used_is_loaded_once_for_those_after_it(servers, librar
     assert imported.read_text().split() == [str(first), str(server)]
     other = start(work_name="of others").pid
     assert imported.read_text().split() == [str(first), str(server), str(other)]
+
+
+def test_what_a_work_names_is_loaded_before_its_first_child(servers, library, start) -> None:
+    imported = library()
+    start(modules=["slow_library"])
+    start(modules=["slow_library"])
+    [server] = server_pids()
+    assert imported.read_text().split() == [str(server)]
+    other = start(work_name="of others").pid
+    assert imported.read_text().split() == [str(server), str(other)]
 
 
 def test_what_only_later_children_have_imported_is_not_taken_for_used(servers) -> None:

@@ -15,7 +15,6 @@ import pickle
 import resource
 import socket
 import struct
-import sys
 import time
 import warnings
 from collections.abc import Mapping
@@ -35,6 +34,7 @@ from partwise.engine.child.named_code import NamedCode
 from partwise.engine.child.seeding import Seeding
 from partwise.engine.child.state import ProcessState
 from partwise.engine.failures import MESSAGE_CHARS, describe_error, storable
+from partwise.engine.libraries import loaded_libraries
 from partwise.engine.messages import (
     Artifact,
     ArtifactFound,
@@ -74,13 +74,6 @@ has ended, and its outcome is on the way; `SENT`: it is sent)."""
 SENT = -1
 
 RECYCLE_AFTER_S = 0.05
-
-LIBRARIES = (
-    *("pandas", "sklearn.ensemble", "sklearn.linear_model", "scipy.stats", "lightgbm", "xgboost"),
-    *("torch", "optuna", "partwise.trainers"),
-)
-"""What the next child may find loaded when this one has used it: slow to import, and neither a
-thread is started nor a device opened by that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +188,8 @@ class Child:
     def __init__(self, settings: ChildSettings, socket_fd: int, mark_fd: int, log_fd: int) -> None:
         self.settings = settings
         self.pid = os.getpid()
+        # What its server had.
+        self._loaded = loaded_libraries()
         self.connection = Connection(socket.socket(fileno=_raise_descriptor(socket_fd)))
         self._mark = mmap.mmap(mark_fd, MARK.size)
         self.log = ChildLog(_raise_descriptor(log_fd))
@@ -222,8 +217,8 @@ class Child:
                             return
                     # Before it says so: whoever ends an execution knows an idle child by its mark.
                     MARK.pack_into(self._mark, 0, -1, 0)
-                    used = [name for name in LIBRARIES if name in sys.modules]
-                    self.connection.send(Idle(libraries=used))
+                    used = loaded_libraries() - self._loaded
+                    self.connection.send(Idle(libraries=sorted(used)))
 
     def enclose(self, content: bytes) -> Content:
         """Return content for a message: itself, or the path of a file with it."""

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from partwise.choices import NullKeys, OnExisting
 from partwise.engine.assignment import Execution, ShardAssignment
+from partwise.engine.driver.named_modules import named_modules
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.sample import SampleWork
 from partwise.engine.works import Work
@@ -110,6 +111,12 @@ class Plan:
             self.function.check_partitions(sharded.partitions)
         if self.check_sharded is not None:
             self.check_sharded(sharded, read_keys)
+
+    def named_modules(self) -> tuple[str, ...]:
+        """Return the modules that the work is sure to import."""
+        tables = [*(self.models or {}).values()] + [self.model] * (self.model is not None)
+        serdes = {name for table in tables for name in table["serde"].unique().to_pylist()}
+        return named_modules(self.function, self.intent.code_parts, serdes)
 
     def assign(
         self,

@@ -59,6 +59,7 @@ class ChildProcess:
         environment: Mapping[str, str],
         packages: BuiltEnvironment | None = None,
         work_name: str = "",
+        modules: Sequence[str] = (),
     ) -> None:
         os.makedirs(directory, exist_ok=True)
         self._directory = tempfile.mkdtemp(prefix="child-", dir=directory)
@@ -101,6 +102,7 @@ class ChildProcess:
                 self.mark,
                 variables,
                 work_name=work_name,
+                libraries=modules,
                 site_packages=site_packages,
                 held=held,
             )
@@ -237,13 +239,14 @@ def borrow_child(
     environment: Mapping[str, str] | None = None,
     packages: BuiltEnvironment | None = None,
     work_name: str = "",
+    modules: Sequence[str] = (),
 ) -> ChildProcess:
     """Return this thread's child, started again when there is none or it has ended.
 
     `owner` names the execution: `end_marked(owner)` finds what its children left behind.
     `recycle_bytes` of memory may be kept between partitions. `environment` are variables besides
-    those of this process: with other ones the child is started again. `isolation`, `threads` and
-    `packages` are always the same for one execution.
+    those of this process: with other ones the child is started again. `modules` are those that it
+    finds loaded. `isolation`, `threads` and `packages` are always the same for one execution.
     """
     child: ChildProcess | None = getattr(_local, "child", None)
     environment = environment or {}
@@ -253,7 +256,15 @@ def borrow_child(
     if child is None or not is_usable or (child.owner, child.environment) != (owner, environment):
         discard_child()
         child = ChildProcess(
-            owner, directory, recycle_bytes, isolation, threads, environment, packages, work_name
+            owner,
+            directory,
+            recycle_bytes,
+            isolation,
+            threads,
+            environment,
+            packages,
+            work_name,
+            modules,
         )
         _local.child = child
     return child

@@ -9,7 +9,7 @@ import contextlib
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -82,6 +82,8 @@ class Supervisor:
     packages: BuiltEnvironment | None = None
     """Come before those of this process in the child."""
     work_name: str = ""
+    modules: Sequence[str] = ()
+    """What the child finds loaded."""
     on_report: OnReport = keep_on
     _artifacts: dict[int, dict[str, bytes]] = field(default_factory=dict)
     _peaks: dict[int, int] = field(default_factory=dict)
@@ -135,6 +137,7 @@ class Supervisor:
             self.environment,
             self.packages,
             self.work_name,
+            self.modules,
         )
         if child.work_path != self.work_path:
             obstacle = child.open_work(self.work_path)

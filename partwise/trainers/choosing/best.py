@@ -36,6 +36,7 @@ from partwise.trainers.scored import (
     ScoredTrainer,
     classes_named,
     libraries_of,
+    modules_of,
     task_of,
 )
 
@@ -216,6 +217,12 @@ class Best(HoldoutTrainer):
     def libraries(self) -> tuple[str, ...]:
         """The libraries that train."""
         found = [libraries_of(each) for each in self.candidates]
+        return tuple(dict.fromkeys(name for names in found for name in names))
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What candidates import to train."""
+        found = [modules_of(each) for each in self.candidates]
         return tuple(dict.fromkeys(name for names in found for name in names))
 
     def check(

@@ -34,6 +34,7 @@ from partwise.trainers.scored import (
     ScoredTrainer,
     classes_named,
     libraries_of,
+    modules_of,
     task_of,
 )
 from partwise.tuning.budget import Budget, Left
@@ -201,6 +202,11 @@ class Tuned(HoldoutTrainer):
     def libraries(self) -> tuple[str, ...]:
         """Those whose versions decide what becomes of a partition."""
         return (*libraries_of(self.trainer), "optuna")
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What is imported to train and to search."""
+        return (*modules_of(self.trainer), "optuna")
 
     @property
     def evaluation(self) -> Evaluation:

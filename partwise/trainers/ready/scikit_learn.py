@@ -165,6 +165,11 @@ class Linear(_ScikitLearnTrainer):
 
     kind: Literal["linear"] = kind_field("linear")
 
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What is imported to train."""
+        return ("sklearn.linear_model",)
+
     def _estimator(self) -> type[Any]:
         models = _scikit_learn("linear_model")
         is_number = self.predicts == "regression"
@@ -250,6 +255,11 @@ class RandomForest(_ScikitLearnTrainer):
     model_config = ConfigDict(extra="forbid", frozen=True, title="Random forest")
 
     kind: Literal["random_forest"] = kind_field("random_forest")
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What is imported to train."""
+        return ("sklearn.ensemble",)
 
     def _estimator(self) -> type[Any]:
         ensemble = _scikit_learn("ensemble")
