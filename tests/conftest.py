@@ -197,6 +197,8 @@ def no_process_outlives_the_tests() -> Iterator[None]:
         children.close_children()
     if (warm := sys.modules.get("partwise.processes.warm_server")) is not None:
         warm.SERVERS.close()
+    if (machine := sys.modules.get("partwise.processes.machine_server")) is not None:
+        machine.MACHINE_SERVERS.close()
     deadline = time.monotonic() + 5
     while left := _marked_processes():
         if time.monotonic() > deadline:

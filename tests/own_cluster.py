@@ -14,6 +14,7 @@ import psutil
 
 from partwise.blocks import RemoteCluster
 
+_SERVERS = ("processes.warm_server", "processes.machine_server")
 START_S = 120.0
 
 
@@ -141,7 +142,7 @@ def is_child(process: psutil.Process) -> bool:
     """Whether a process runs the user's function: one below a keeper, which a server has forked."""
     with suppress(psutil.Error):
         family = (process, *process.parents()[:2])
-        return all("processes.warm_server" in _line(each) for each in family)
+        return all(any(name in _line(each) for name in _SERVERS) for each in family)
     return False
 
 

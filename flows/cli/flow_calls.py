@@ -3,8 +3,12 @@
 from typing import TYPE_CHECKING
 
 from partwise.calls.call import Call, VersionedCall
+from partwise.calls.partitions import TrainCall
 from partwise.calls.pipeline import PipelineCall
 from partwise.calls.script import ScriptCall
+from partwise.engine.driver.named_modules import named_modules
+from partwise.engine.driver.preloading import preload_here
+from partwise.environments.environment import DEFAULT_ENVIRONMENT
 from partwise.errors import RunCancelledError, RunFailedError
 from partwise.flows.cli.exit_codes import PARTIAL_FAILURE, SUCCESS
 from partwise.flows.cli.news import plain_news, server_of_runs, shown
@@ -14,6 +18,7 @@ from partwise.outcomes import RunStatus
 from partwise.planning.refusals import check_call
 from partwise.processes.worker_server import begin_worker_server
 from partwise.runs.pipeline import Pipeline
+from partwise.trainers.scored import ScoredTrainer
 
 if TYPE_CHECKING:
     from partwise.runs.run import Run
@@ -32,6 +37,7 @@ def call_and_print(call: Call) -> int:
     if _will_start_workers(call):
         # On another core than the imports below.
         begin_worker_server()
+        _begin_loading(call)
     # They import what flows need, which a call that is refused does without.
     from partwise.flows.orchestration.interruption import interrupts, watched_work
 
@@ -63,6 +69,14 @@ def _will_start_workers(call: Call) -> bool:
     # Nothing said: one process for each core of this machine.
     is_here = where == "" or (isinstance(where, ClusterOptions) and where.is_local)
     return is_here and call.on_existing_artifacts != "resume"
+
+
+def _begin_loading(call: Call) -> None:
+    """Begin to load the libraries of a trainer, where these are known by its type alone."""
+    if not isinstance(call, TrainCall) or not isinstance(call.trainer, ScoredTrainer):
+        return
+    if call.environment == DEFAULT_ENVIRONMENT and call.execution.gpus is None:
+        preload_here(named_modules(call.trainer), call.execution.cpus)
 
 
 def call_flow(call: Call) -> "Run | Pipeline":

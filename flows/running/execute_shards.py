@@ -57,6 +57,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
         if settled := frame.settle_if_done():
             return settled
         clock, claim = frame.clock, frame.claim
+        preloaded = frame.preload(plan.named_modules(), options)
         client, watch = frame.connect(plan.source, silence_s=options.silence_s)
         folder = frame.open_folder(client, watch)
         slots = partition_slots(workers_at_most(frame.cluster, client), options.cpus, options.gpus)
@@ -92,7 +93,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             limits=limits,
             work=folder.write(work_file(frame.token), payload),
             work_name=full_name_of(plan.function, identity.training_run_id or ""),
-            modules=plan.named_modules(),
+            preloaded=preloaded,
             environment=plan.environment,
             is_signed=is_configured(),
             **totals,

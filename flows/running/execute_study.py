@@ -28,6 +28,7 @@ from partwise.flows.running.frame import CANCEL_TIMEOUT_S, Frame, publish_run
 from partwise.gangs.placement import Placement, place_gangs
 from partwise.gangs.work import RankSource
 from partwise.outcomes import CANCELLED, Stop
+from partwise.processes.warm_server import NOTHING_LOADED, Preloaded
 from partwise.ranks.staging import rank_source
 from partwise.runs.claim import Claim
 from partwise.runs.run import Run
@@ -60,6 +61,10 @@ def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParame
         has_all = len(known.kept) >= plan.stopping.trials
         if has_all and (settled := frame.settle_if_done()):
             return settled
+        preloaded = NOTHING_LOADED
+        if plan.gang is None:
+            modules = named_modules(plan.work.train.function, plan.intent.code_parts)
+            preloaded = frame.preload(modules, plan.options)
         client, watch = frame.connect(plan.source, silence_s=plan.options.silence_s)
         places = _find_places(plan, frame.cluster, client)
         folder = frame.open_folder(client, watch)
@@ -70,7 +75,7 @@ def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParame
             sources = _stage_sources(plan.gang, folder, client, watch)
         frame.begin(n_shards=1, partitions=plan.stopping.trials)
         work = folder.write(work_file(token), payload)
-        spec = _specify(plan, claim, known, token, places, work, rows)
+        spec = _specify(plan, claim, known, token, places, work, rows, preloaded)
         trials: Trials = WorkerTrials(client, token)
         if plan.gang is not None:
             trials = GangTrials(
@@ -125,6 +130,7 @@ def _specify(
     places: _Places,
     work: StagedFile,
     rows: StagedFile | None,
+    preloaded: Preloaded,
 ) -> StudySpec:
     """Return what the study is asked to do, in the generation that has begun."""
     execution = Execution(
@@ -141,7 +147,7 @@ def _specify(
         limits=plan.options.limits_on(places.slots),
         work=work,
         work_name=full_name_of(plan.work.train.function, plan.name),
-        modules=named_modules(plan.work.train.function, plan.intent.code_parts),
+        preloaded=preloaded,
         environment=plan.environment,
         is_signed=is_configured(),
     )

@@ -17,11 +17,14 @@ from typing import Protocol, Self
 
 from distributed import Client, WorkerPlugin
 
+from partwise.blocks import LocalCluster
 from partwise.choices import OnExisting
 from partwise.cluster_calls import ANSWER_S, in_time
 from partwise.engine.driver.cluster_watch import ClusterWatch
 from partwise.engine.driver.credentials import Credentials, SigningKeys
 from partwise.engine.driver.packages import build_on_workers
+from partwise.engine.driver.preloading import preload_here
+from partwise.engine.options import ExecutionOptions
 from partwise.engine.worker.child import end_marked
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import IntegrityError, StoreError
@@ -30,6 +33,7 @@ from partwise.flows.orchestration.interruption import note_work
 from partwise.flows.orchestration.summary_log import log_summary
 from partwise.flows.running.connections import connect
 from partwise.outcomes import RunStatus
+from partwise.processes.warm_server import Preloaded
 from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.completion import settle_unchanged
 from partwise.runs.documents import execution_token
@@ -140,6 +144,13 @@ class Frame:
             self.stack.enter_context(watch)
             _give_keys(client, self.store, sources, buckets)
         return client, watch
+
+    def preload(self, modules: tuple[str, ...], options: ExecutionOptions) -> Preloaded:
+        """Begin to load what children find loaded, where their workers will be started here."""
+        is_plain = options.gpus is None and self._plan.environment is None
+        if is_plain and isinstance(self.cluster, LocalCluster):
+            return preload_here(modules, options.cpus)
+        return Preloaded(modules=modules)
 
     def open_folder(self, client: Client, watch: ClusterWatch) -> SharedFolder:
         """Return the folder for what workers are to see, once they have the run's environment."""

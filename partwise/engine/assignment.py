@@ -7,6 +7,7 @@ from partwise.engine.limits import Limits
 from partwise.engine.options import ExecutionOptions
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.formatting import counted
+from partwise.processes.warm_server import NOTHING_LOADED, Preloaded
 from partwise.runs.kinds import RunKind
 from partwise.shuffle.plan import UnsortedShard
 from partwise.shuffle.shared_folder import Medium, StagedFile
@@ -42,7 +43,7 @@ class Execution:
     work: StagedFile
     work_name: str = ""
     """Of executions with the same one, children use the same libraries; empty: nothing is known."""
-    modules: tuple[str, ...] = ()
+    preloaded: Preloaded = NOTHING_LOADED
     """What children find loaded, since the work names it."""
     environment: ResolvedEnvironment | None = None
     """Packages that come before the workers' own; None: there are none."""

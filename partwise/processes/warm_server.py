@@ -11,48 +11,65 @@ Linux only.
 """
 
 import atexit
-import ctypes
-import gc
 import json
 import os
-import selectors
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
 from partwise.errors import ClusterError
 from partwise.processes import keeper
-from partwise.processes.family import adopt_orphans, children_of, end_all, is_running
+from partwise.processes.forking import (
+    CANNOT,
+    ENVIRONMENT_MARK,
+    MARK_BYTES,
+    MOST_BYTES,
+    Forking,
+    load,
+    place_of_mark,
+)
 from partwise.processes.kept import KeptProcess
-from partwise.processes.starting import HELPER_THREADS, Starter, become_child, importing
+from partwise.processes.starting import HELPER_THREADS, Starter, become_child
+from partwise.processes.surroundings import (
+    address_of,
+    digest_of,
+    folder_number,
+    last_changes,
+    own_settings,
+    peer_of,
+    places_of,
+)
 
-ENVIRONMENT_MARK = "PARTWISE_CHILD"
-"""The variable that tells a child, and all that it starts, from other processes."""
-MARK_BYTES = 200
 ANSWER_S = 120.0
 """For so long the fork of a child, and the imports before it, are waited for."""
 CLOSING_S = 2.0
 MOST_SERVERS = 3
 """Of one process; of more, the one unused for longest ends when its last child has."""
-_ENDING_LOOK_S = 0.05
-_MOST_BYTES = 1 << 16
-_MOST_DESCRIPTORS = 8
+MOST_FAILURES = 3
+"""Servers that may end in a row before a child is given up."""
 _TAIL_BYTES = 2_000
-_CANNOT = b"cannot: "
-"""Begins an answer that has no number of a process."""
 
 # One for the whole process, as the kernel ends what a thread has started when that thread ends.
 _starter = Starter("start")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preloaded:
+    """What the server of a work's children has loaded before there are any."""
+
+    modules: tuple[str, ...] = ()
+    token: str = ""
+    """By which a worker finds the process of its machine that has them loaded; empty: none has."""
+
+
+NOTHING_LOADED = Preloaded()
 
 
 @dataclass(slots=True)
@@ -62,9 +79,10 @@ class _Server:
     module: str
     """Has the `main` of the children."""
     control: socket.socket
-    process: subprocess.Popen[bytes]
     log_fd: int
     """What it writes, as it may say why it cannot begin."""
+    process: subprocess.Popen[bytes] | None
+    """None: it is a fork of the server of its machine."""
 
     def start(
         self,
@@ -95,13 +113,13 @@ class _Server:
             socket.send_fds(
                 self.control, [json.dumps(request).encode()], sent + [held] * (held >= 0)
             )
-            answer = self.control.recv(_MOST_BYTES)
+            answer = self.control.recv(MOST_BYTES)
             if not answer:
                 raise ConnectionError("the server of children ended")
-            if answer.startswith(_CANNOT):
+            if answer.startswith(CANNOT):
                 raise ClusterError(
                     f"No child process can be started on {socket.gethostname()}: "
-                    f"{answer.removeprefix(_CANNOT).decode()}."
+                    f"{answer.removeprefix(CANNOT).decode()}."
                 )
             return KeptProcess(int(answer), status_fd, pid_fd)
         except BaseException:
@@ -143,7 +161,7 @@ class WarmServers:
         variables: Mapping[str, str],
         own_variables: Mapping[str, str] = MappingProxyType({}),
         work_name: str = "",
-        libraries: Sequence[str] = (),
+        preloaded: Preloaded = NOTHING_LOADED,
         site_packages: str = "",
         held: int = -1,
     ) -> KeptProcess:
@@ -159,7 +177,7 @@ class WarmServers:
             own_variables: Those that differ from child to child, and are read by nothing that the
                 server loads: it is not begun again for them.
             work_name: Of the work that it is for, as for `learn`; empty: unknown.
-            libraries: What the work names, and so the server has loaded before its first child.
+            preloaded: What the work names, and so the server has loaded before its first child.
             site_packages: A folder of packages that come before all others; empty: none.
             held: A descriptor that the child holds as long as it lives; -1: none.
 
@@ -168,33 +186,39 @@ class WarmServers:
         """
         # What a child finds has to be what it would find, were it started by itself: so also where
         # packages were installed since.
-        places = (site_packages, *sys.path)
-        # By inode: a folder that was removed has no path any more, and children start in it.
-        here = os.stat(".")
+        places = places_of(site_packages)
         surroundings = (
             module,
             tuple(sorted(variables.items())),
-            (here.st_dev, here.st_ino),
+            folder_number(),
             places,
-            tuple(_last_changes(places)),
+            tuple(last_changes(places)),
         )
         words = ""
+        failures = 0
         # One at a time, as an answer does not say to which request it belongs.
         with self._lock:
-            for _ in range(3):
-                wanted = dict.fromkeys((*libraries, *self._used.get(work_name, ())))
+            while failures < MOST_FAILURES:
+                wanted = dict.fromkeys((*preloaded.modules, *self._used.get(work_name, ())))
                 loaded = tuple(name for name in wanted if name not in self._refused)
                 key = (surroundings, loaded)
-                server = self._servers.pop(key, None) or self._begin(
-                    module, variables, site_packages, loaded
+                token = "" if site_packages else preloaded.token
+                server = (
+                    self._servers.pop(key, None)
+                    or self._join(token, module, variables, loaded)
+                    or self._begin(module, variables, site_packages, loaded)
                 )
                 # The last is the one that was used last.
                 self._servers[key] = server
                 try:
                     return server.start(settings, mark, own_variables, descriptors, held)
-                except OSError:
-                    # One of them cannot be imported ahead, or somebody killed it.
-                    self._refused.update(loaded)
+                except OSError as error:
+                    if server.process is None:
+                        self._refused.add(token)
+                    if server.process is not None or isinstance(error, TimeoutError):
+                        # One of them cannot be imported ahead, or somebody killed it.
+                        self._refused.update(loaded)
+                        failures += 1
                     words = server.last_words() or words
                     self._end(key)
                 except ClusterError:
@@ -210,6 +234,31 @@ class WarmServers:
             f"It wrote: {words or 'nothing'}"
         )
 
+    def _join(
+        self, token: str, module: str, variables: Mapping[str, str], libraries: Sequence[str]
+    ) -> _Server | None:
+        """Have a server forked from that of this machine; None: there is none for such children."""
+        if not token or token in self._refused:
+            return None
+        control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        control.settimeout(ANSWER_S)
+        log_fd = os.memfd_create("partwise-child-server")
+        try:
+            control.connect(address_of(token, digest_of(module, variables, libraries)))
+            if peer_of(control)[1] != os.getuid():
+                raise PermissionError("the server of the machine is another user's")
+            socket.send_fds(control, [json.dumps(own_settings()).encode()], [log_fd])
+        except OSError:
+            control.close()
+            os.close(log_fd)
+            return None
+        self._make_room()
+        return _Server(module, control, log_fd, None)
+
+    def _make_room(self) -> None:
+        while len(self._servers) >= MOST_SERVERS:
+            self._end(next(iter(self._servers)))
+
     def _begin(
         self,
         module: str,
@@ -217,8 +266,7 @@ class WarmServers:
         site_packages: str,
         libraries: Sequence[str],
     ) -> _Server:
-        while len(self._servers) >= MOST_SERVERS:
-            self._end(next(iter(self._servers)))
+        self._make_room()
         # Packets: a request comes whole, together with its descriptors.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.settimeout(ANSWER_S)
@@ -237,16 +285,17 @@ class WarmServers:
                 # Room for a child's own mark, which is written over it in place, as `main` says.
                 env={**variables, ENVIRONMENT_MARK: "-" * MARK_BYTES},
             )
-        return _Server(module, ours, process, log_fd)
+        return _Server(module, ours, log_fd, process)
 
     def _end(self, key: object) -> _Server:
         """Have a server end with its last child."""
         server = self._servers.pop(key)
         server.control.close()
         os.close(server.log_fd)
-        # For nothing to be left of it then.
-        name = f"{HELPER_THREADS}server-ends"
-        threading.Thread(target=server.process.wait, name=name, daemon=True).start()
+        if server.process is not None:
+            # For nothing to be left of it then.
+            name = f"{HELPER_THREADS}server-ends"
+            threading.Thread(target=server.process.wait, name=name, daemon=True).start()
         return server
 
     def close(self) -> None:
@@ -255,24 +304,15 @@ class WarmServers:
             ending = [self._end(key) for key in list(self._servers)]
         deadline = time.monotonic() + CLOSING_S
         for server in ending:
-            with suppress(subprocess.TimeoutExpired):
-                server.process.wait(max(0.0, deadline - time.monotonic()))
+            if server.process is not None:
+                with suppress(subprocess.TimeoutExpired):
+                    server.process.wait(max(0.0, deadline - time.monotonic()))
 
 
 SERVERS = WarmServers()
 """Those of this process: children live on between the shards that different threads run."""
 # Those who have children end them at exit as well: they registered later, so they come before.
 atexit.register(SERVERS.close)
-
-
-def _last_changes(places: Sequence[str]) -> list[int]:
-    """Return when packages were last installed or removed in each folder of packages."""
-    changes = []
-    for place in places:
-        with suppress(OSError):
-            if place.endswith("-packages"):
-                changes.append(os.stat(place).st_mtime_ns)
-    return changes
 
 
 def main(argument: str) -> None:
@@ -284,158 +324,7 @@ def main(argument: str) -> None:
     """
     worker_pid, control_fd, modules = json.loads(argument)
     become_child(worker_pid, signal.SIGTERM)
-    adopt_orphans()
-    # Python would change a copy of the variables; what others read of a process is the first ones.
-    libc = ctypes.CDLL(None)
-    libc.getenv.restype = ctypes.c_void_p
-    place_of_mark = libc.getenv(ENVIRONMENT_MARK.encode())
-    with importing():
-        for name in modules:
-            import_module(name)
-    if threading.active_count() > 1:
-        # A fork would lack it. The worker begins another server, without these libraries.
-        os._exit(1)
-    # A collection in a fork would write to every object, and so copy the memory of all.
-    gc.collect()
-    gc.freeze()
-    _Forking(socket.socket(fileno=control_fd), place_of_mark).serve()
+    place = place_of_mark()
+    load(modules)
+    Forking(socket.socket(fileno=control_fd), place).serve()
     os._exit(0)
-
-
-class _Forking:
-    """The server itself."""
-
-    def __init__(self, control: socket.socket, place_of_mark: int) -> None:
-        self._pid = os.getpid()
-        self._control = control
-        self._place_of_mark = place_of_mark
-        self._status_fds: dict[int, int] = {}
-        """Where the end of each keeper is told, by its number."""
-        self._helpers = set(children_of(self._pid))
-        """What importing has started, such as the process that keeps count of semaphores."""
-        self._ends, wakeup = socket.socketpair()
-        wakeup.setblocking(False)
-        self._sockets = (control, self._ends, wakeup)
-        self._lost_worker_at = 0.0
-        # A handler, since a signal without one writes no byte; and the byte, since Python goes on
-        # waiting in select() when a handler has returned.
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, self._note_loss)
-        signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
-
-    def serve(self) -> None:
-        """Fork keepers until the worker closes the connection, and the last of them has ended."""
-        with selectors.PollSelector() as selector:
-            selector.register(self._control, selectors.EVENT_READ)
-            selector.register(self._ends, selectors.EVENT_READ)
-            is_asked = True
-            while is_asked or self._status_fds:
-                if self._lost_worker_at and not self._end_keepers():
-                    return
-                wait_s = _ENDING_LOOK_S if self._lost_worker_at else None
-                ready = {key.fileobj for key, _ in selector.select(wait_s)}
-                if self._ends in ready:
-                    self._ends.recv(_MOST_BYTES)
-                    self._note_ends()
-                if self._control in ready and not (is_asked := self._answer()):
-                    selector.unregister(self._control)
-
-    def _note_loss(self, *_: object) -> None:
-        self._lost_worker_at = self._lost_worker_at or time.monotonic()
-
-    def _end_keepers(self) -> bool:
-        """Have all keepers end, as the worker has; False: they were given time enough.
-
-        This process outlives its worker for that: it has got what a keeper left that was killed.
-        """
-        for pid in self._status_fds:
-            # Again and again: one that has just been forked does not listen yet.
-            for number in (signal.SIGTERM, signal.SIGCONT):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, number)
-        return time.monotonic() - self._lost_worker_at < keeper.KEEPER_S
-
-    def _answer(self) -> bool:
-        """Answer one request; False: there are no more."""
-        text, descriptors, _, _ = socket.recv_fds(self._control, _MOST_BYTES, _MOST_DESCRIPTORS)
-        if not text:
-            return False
-        request = json.loads(text)
-        status_fd, pid_fd, *given = descriptors
-        numbers = dict(zip(request["names"], given, strict=False))
-        held = given[len(numbers) :]
-        try:
-            pid = os.fork()
-        except OSError as error:
-            # No reason to end those that are at work.
-            for descriptor in descriptors:
-                os.close(descriptor)
-            self._control.send(_CANNOT + str(error).encode())
-            return True
-        if pid == 0:
-            # By their end the worker learns that this server is gone: no keeper may hold them open.
-            for descriptor in (status_fd, *self._status_fds.values()):
-                os.close(descriptor)
-            request["settings"] |= numbers
-            self._become_keeper(request, pid_fd, held)
-        # Of the child alone from now on: an end that stays open here would hide that it has died.
-        for descriptor in (pid_fd, *given):
-            os.close(descriptor)
-        self._status_fds[pid] = status_fd
-        self._control.send(str(pid).encode())
-        return True
-
-    def _become_keeper(self, request: dict[str, Any], pid_fd: int, held: list[int]) -> None:
-        try:
-            signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGTERM):
-                signal.signal(number, signal.SIG_DFL)
-            for each in self._sockets:
-                each.close()
-            os.setsid()
-            if (random := sys.modules.get("numpy.random")) is not None:
-                # Of its own, as in a process of its own; Python's `random` sees to that itself.
-                random.seed()
-            mark, settings = request["mark"], request["settings"]
-            os.environ.update(request["variables"])
-            os.environ[ENVIRONMENT_MARK] = mark
-            ctypes.memmove(self._place_of_mark, mark.encode().ljust(MARK_BYTES, b"\0"), MARK_BYTES)
-            null = os.open(os.devnull, os.O_RDONLY)
-            for source, target in ((null, 0), (settings["log_fd"], 1), (settings["log_fd"], 2)):
-                os.dup2(source, target)
-            os.close(null)
-            for descriptor in held:
-                os.set_inheritable(descriptor, True)
-            keeper.main(request["module"], settings, pid_fd, self._pid)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            # Whatever happened, a fork is never to go on in the loop of its server.
-            os._exit(1)
-
-    def _note_ends(self) -> None:
-        for pid, status_fd in list(self._status_fds.items()):
-            end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if end is None:
-                continue
-            code = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
-            # Told before its number is free: until then the worker may send it a signal.
-            with suppress(OSError):
-                os.write(status_fd, code.to_bytes(4, sys.byteorder, signed=True))
-            os.close(status_fd)
-            os.waitpid(pid, 0)
-            del self._status_fds[pid]
-        # A keeper ends all below it, unless somebody killed it: then this process has got them.
-        end_all(self._strays)
-
-    def _strays(self) -> list[int]:
-        found = []
-        for pid in children_of(self._pid):
-            if pid in self._status_fds or pid in self._helpers:
-                continue
-            if is_running(pid):
-                found.append(pid)
-            else:
-                with suppress(ChildProcessError):
-                    os.waitpid(pid, os.WNOHANG)
-        return found

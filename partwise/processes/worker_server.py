@@ -21,7 +21,12 @@ _SET = {
     # A file of the working directory must not take the place of a library.
     "PYTHONSAFEPATH": "1",
 }
-
+# What Dask sets for its workers.
+_OF_WORKERS = {
+    "MALLOC_TRIM_THRESHOLD_": "65536",
+    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+    "PYTHONHASHSEED": _UNLESS_SET["PYTHONHASHSEED"],
+}
 
 # The kernel kills the server, stopped or not, when the thread that started it ends. A caller's may
 # end at any time; this one ends with the process.
@@ -34,6 +39,11 @@ def begin_worker_server() -> None:
     It ends with this process, or after it, once the workers are gone that it has forked.
     """
     _thread.submit(_begin).result()
+
+
+def worker_variables() -> dict[str, str]:
+    """Return the variables that a worker is going to have that is started here now."""
+    return _OF_WORKERS | dict(os.environ)
 
 
 def _begin() -> None:

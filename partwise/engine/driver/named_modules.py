@@ -1,6 +1,6 @@
 """Which libraries the processes of a run find loaded: what its work names, by type or by code."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from partwise.engine.libraries import LIBRARIES
@@ -10,7 +10,7 @@ _OURS = "partwise.trainers"
 
 
 def named_modules(
-    function: Any, code_parts: Mapping[str, str], serdes: Iterable[str] = ()
+    function: Any, code_parts: Iterable[str] = (), serdes: Iterable[str] = ()
 ) -> tuple[str, ...]:
     """Return the modules that a work is sure to import, in one order.
 

@@ -60,7 +60,7 @@ def supervise(
         environment=environment,
         packages=packages,
         work_name=execution.work_name,
-        modules=execution.modules,
+        preloaded=execution.preloaded,
         on_report=on_report,
     )
 

@@ -35,11 +35,14 @@ from partwise.processes.family import (
     is_running,
     stop,
 )
+from partwise.processes.forking import ENVIRONMENT_MARK
 from partwise.processes.keeper import KEEPER_S
 from partwise.processes.memory import FamilyMemory
 from partwise.processes.shared_files import own_folder_of
-from partwise.processes.warm_server import ENVIRONMENT_MARK, SERVERS
+from partwise.processes.warm_server import NOTHING_LOADED, SERVERS, Preloaded
 
+CHILD = "partwise.engine.child.main"
+"""The module of a child."""
 START_TIMEOUT_S = 120.0
 
 _local = threading.local()
@@ -59,7 +62,7 @@ class ChildProcess:
         environment: Mapping[str, str],
         packages: BuiltEnvironment | None = None,
         work_name: str = "",
-        modules: Sequence[str] = (),
+        preloaded: Preloaded = NOTHING_LOADED,
     ) -> None:
         os.makedirs(directory, exist_ok=True)
         self._directory = tempfile.mkdtemp(prefix="child-", dir=directory)
@@ -96,13 +99,13 @@ class ChildProcess:
             site_packages, held = packages.site_packages, packages.hold()
         try:
             self._process = SERVERS.start(
-                "partwise.engine.child.main",
+                CHILD,
                 asdict(settings),
                 {"socket_fd": theirs.fileno(), "mark_fd": mark_fd, "log_fd": self._log_fd},
                 self.mark,
                 variables,
                 work_name=work_name,
-                libraries=modules,
+                preloaded=preloaded,
                 site_packages=site_packages,
                 held=held,
             )
@@ -239,13 +242,13 @@ def borrow_child(
     environment: Mapping[str, str] | None = None,
     packages: BuiltEnvironment | None = None,
     work_name: str = "",
-    modules: Sequence[str] = (),
+    preloaded: Preloaded = NOTHING_LOADED,
 ) -> ChildProcess:
     """Return this thread's child, started again when there is none or it has ended.
 
     `owner` names the execution: `end_marked(owner)` finds what its children left behind.
     `recycle_bytes` of memory may be kept between partitions. `environment` are variables besides
-    those of this process: with other ones the child is started again. `modules` are those that it
+    those of this process: with other ones the child is started again. `preloaded` is what it
     finds loaded. `isolation`, `threads` and `packages` are always the same for one execution.
     """
     child: ChildProcess | None = getattr(_local, "child", None)
@@ -264,7 +267,7 @@ def borrow_child(
             environment,
             packages,
             work_name,
-            modules,
+            preloaded,
         )
         _local.child = child
     return child

@@ -9,7 +9,7 @@ import contextlib
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from partwise.engine.worker.child import ChildProcess, borrow_child, discard_chi
 from partwise.environments.building import BuiltEnvironment
 from partwise.errors import ClusterError, PartwiseError
 from partwise.outcomes import PartitionStatus
+from partwise.processes.warm_server import NOTHING_LOADED, Preloaded
 
 POLL_S = 0.05
 HELD_UP_S = 1.0
@@ -82,7 +83,7 @@ class Supervisor:
     packages: BuiltEnvironment | None = None
     """Come before those of this process in the child."""
     work_name: str = ""
-    modules: Sequence[str] = ()
+    preloaded: Preloaded = NOTHING_LOADED
     """What the child finds loaded."""
     on_report: OnReport = keep_on
     _artifacts: dict[int, dict[str, bytes]] = field(default_factory=dict)
@@ -137,7 +138,7 @@ class Supervisor:
             self.environment,
             self.packages,
             self.work_name,
-            self.modules,
+            self.preloaded,
         )
         if child.work_path != self.work_path:
             obstacle = child.open_work(self.work_path)
