@@ -32,7 +32,8 @@ def fit(data, context):
         (XGBoostTrainer(), {"xgboost"}),
         (Linear(), {"sklearn.linear_model"}),
         (RandomForest(), {"sklearn.ensemble"}),
-        (StatsForecast("AutoETS"), {"statsforecast"}),
+        # Polars, which it imports, starts a thread.
+        (StatsForecast("AutoETS"), set()),
         (Mean(), set()),
         (Best([LightGBMTrainer(), Mean(), fit, Linear()]), {"lightgbm", "sklearn.linear_model"}),
         (Tuned(XGBoostTrainer(), {"max_depth": [3, 4]}, trials=2), {"xgboost", "optuna"}),

@@ -71,6 +71,11 @@ class StatsForecast(ForecastTrainer):
         """The libraries that train."""
         return ("statsforecast",)
 
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Nothing: it brings polars, which starts a thread that a fork would lack."""
+        return ()
+
     def _fit(
         self,
         rows: PreparedPlain,
