@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo up down docs test test-slow test-alone test-architectures chaos lint format constraints clean
+.PHONY: help demo up down docs test test-slow test-alone test-architectures bench bench-quick chaos lint format constraints clean
 
 # Containers often set it. Each of the hundreds of processes that runs and tests start would compile
 # the package again.
@@ -22,6 +22,9 @@ MINUTES ?= 5
 # How many processes share the tests: on two cores a third of their time goes by in waiting for disks,
 # servers and other processes.
 JOBS ?=
+
+# Which rows of `make bench`, if not all.
+ROWS ?=
 
 # Which tests, by their marks, in place of those that a command names.
 MARKS ?=
@@ -46,13 +49,14 @@ found = {key.rpartition(".")[2]: ast.literal_eval(text) for key, _, text in (lin
 places = {NAMES[key]: " ".join(text.split()) for key, text in found.items() if key in NAMES}
 if "UV_FIND_LINKS" in places:
     places["UV_FIND_LINKS"] = places["UV_FIND_LINKS"].replace(" ", ",")
-wanted = ["install", "-q", "-c", "constraints.txt"]
+constraints, *what = sys.argv[1:]
+wanted = ["install", "-q", "-c", constraints]
 pip = [*PIP, *wanted, "-q", "--disable-pip-version-check"]  # twice quiet: of each place without a package it warns
 subprocess.check_call([*pip, "uv"])
 uv = [sys.executable, "-m", "uv", "pip", *wanted, "--python", sys.executable, "--index-strategy", "unsafe-best-match"]
 uv += ["--no-index"] * (found.get("no-index", "") in ("1", "true", "yes", "on"))
-if subprocess.call([*uv, "-e", sys.argv[1]], env=places | os.environ):
-    subprocess.check_call([*pip, "-e", sys.argv[1]])
+if subprocess.call([*uv, *what], env=places | os.environ):
+    subprocess.check_call([*pip, *what])
 endef
 export INSTALL
 
@@ -69,6 +73,8 @@ help:
 	@echo 'make test-slow    what needs real servers, a browser, many kinds of models or much data'
 	@echo 'make test-alone   what measures memory or time, one after another'
 	@echo 'make test-architectures  export and prove tiny models of 50 architectures, 248 pairs'
+	@echo 'make bench        measure partwise and others by turns, for hours: benchmarks/RESULTS.md'
+	@echo 'make bench-quick  the same with less of all, within five minutes'
 	@echo 'make chaos        break things at random for MINUTES=5 with SEED=7, and print what was lost'
 	@echo 'make lint         ruff, import contracts, mypy'
 	@echo 'make format       let ruff rewrite the code'
@@ -102,6 +108,12 @@ test-alone: $(VENV)/dev.stamp
 test-architectures: $(VENV)/dev.stamp
 	@$(BIN)/python -m tests.transformers.architecture_proof
 
+bench: $(VENV)/dev.stamp $(VENV)-peers/stamp
+	@$(BIN)/python -m benchmarks.bench $(if $(ROWS),--only $(ROWS))
+
+bench-quick: $(VENV)/dev.stamp $(VENV)-peers/stamp
+	@$(BIN)/python -m benchmarks.bench --quick $(if $(ROWS),--only $(ROWS))
+
 chaos: $(VENV)/dev.stamp
 	@PARTWISE_CHAOS_SEED=$(SEED) PARTWISE_CHAOS_MINUTES=$(MINUTES) \
 		$(BIN)/python -m pytest -m slow -o faulthandler_timeout=1800 tests/chaos
@@ -120,20 +132,28 @@ format: $(VENV)/dev.stamp
 # Three stamps on one environment: the demo and the site need less than half of what the tests need.
 $(VENV)/base.stamp: pyproject.toml constraints.txt | $(VENV)/python.stamp
 	@echo 'installing partwise into $(VENV) (half a minute the first time)'
-	@$(BIN)/python -c "$$INSTALL" .
+	@$(BIN)/python -c "$$INSTALL" constraints.txt -e .
 	@$(CHECK)
 	@touch $@
 
 $(VENV)/docs.stamp: pyproject.toml constraints.txt | $(VENV)/python.stamp
 	@echo 'installing partwise and what builds its site into $(VENV)'
-	@$(BIN)/python -c "$$INSTALL" '.[docs]'
+	@$(BIN)/python -c "$$INSTALL" constraints.txt -e '.[docs]'
 	@touch $(VENV)/base.stamp $@
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/python.stamp
 	@echo 'installing partwise and its test tools into $(VENV) (about a minute the first time)'
-	@$(BIN)/python -c "$$INSTALL" '.[cuda,torch,postgresql,sqlite,delta,iceberg,huggingface,transformers,docs,dev]'
+	@$(BIN)/python -c "$$INSTALL" constraints.txt -e '.[cuda,torch,postgresql,sqlite,delta,iceberg,huggingface,transformers,docs,dev]'
 	@$(CHECK)
 	@touch $(VENV)/base.stamp $(VENV)/docs.stamp $@
+
+# Those that partwise is measured beside: they and we would hold back each other's versions.
+PEERS := dask[dataframe] distributed joblib lightgbm mlforecast optuna polars pyspark ray[data,tune] statsforecast
+$(VENV)-peers/stamp: benchmarks/peers.txt | $(VENV)/python.stamp
+	@echo 'installing what partwise is measured beside into $(VENV)-peers (half a minute the first time)'
+	@$(BIN)/python -m venv --clear $(VENV)-peers
+	@$(VENV)-peers/bin/python -c "$$INSTALL" benchmarks/peers.txt $(foreach peer,$(PEERS),'$(peer)')
+	@touch $@
 
 $(VENV)/python.stamp:
 	@for python in $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14); do \
@@ -160,5 +180,5 @@ constraints: $(VENV)/python.stamp
 	@$(BIN)/python -c "$$LIST_VERSIONS" < $(VENV)/report.json > constraints.txt
 
 clean:
-	@rm -rf $(VENV) demo dist site .partwise .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(VENV)-peers demo dist site .partwise .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

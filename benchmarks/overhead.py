@@ -2,14 +2,17 @@
 
     python benchmarks/overhead.py [--partitions 100000] [--rows 100] [--workers 2]
     python benchmarks/overhead.py --partitions 300 --rows 2000 --rounds 12 --isolation all
+    python benchmarks/overhead.py --partitions 1_000_000 --rows 10 --json
 
 Prints what `map_partitions` takes beside a pandas groupby loop and joblib over pandas groups, all
 in one run, with the memory of driver and scheduler (one process here), and what was written.
 With `--rounds` a LightGBM model of so many rounds is trained in place of the no-op, and with
 `--isolation all` each isolation has its turn, three times: then only the medians are printed.
+With --json it is our own figures alone, without loop and joblib.
 """
 
 import argparse
+import json
 import logging
 import resource
 import tempfile
@@ -121,6 +124,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=None)
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--isolation", choices=["shared", "partition", "all"], default="shared")
+    parser.add_argument("--json", action="store_true", help="our own figures, without the others")
     arguments = parser.parse_args()
     function = train(arguments.rounds) if arguments.rounds else do_nothing
     logging.disable(logging.INFO)
@@ -152,6 +156,13 @@ def main() -> None:
         seconds = (run.summary.finished_at - run.summary.started_at).total_seconds()
         files = [path for path in Path(folder, "store").rglob("*") if path.is_file()]
         written = sum(path.stat().st_size for path in files) / 1e6
+        if arguments.json:
+            after = seconds - stages["cluster"] - stages["load"]
+            figures = {"call s": total, "after sharding s": after}
+            (document,) = (path for path in files if path.name == "run.json")
+            figures["shards"] = json.loads(document.read_text())["n_shards"]
+            print(json.dumps(figures | {"driver MiB": peaks[-1] >> 20, "objects": len(files)}))
+            return
         print(f"{arguments.partitions:,} partitions of {arguments.rows} rows: {dict(run.counts)}")
         print(f"partwise, in all     {total:6.1f} s: {stages}")
         show("  after sharding", seconds - stages["cluster"] - stages["load"])

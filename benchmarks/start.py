@@ -1,13 +1,14 @@
 """What a command costs before and behind its work: the goals, and what this machine takes.
 
-    python benchmarks/start.py [--repeats 5]
+    python benchmarks/start.py [--repeats 5] [--json]
 
 Each line is the median of the wall clock, from the start of the process to its end, with files in
 the page cache. Beside it stand the seconds of CPU of the command and of all that it started: they
-say more where the machine is shared.
+say more where the machine is shared. With --json the medians of the clock are printed, by name.
 """
 
 import argparse
+import json
 import os
 import resource
 import statistics
@@ -40,11 +41,13 @@ class Goal:
 
 GOALS = (
     Goal("import partwise", (sys.executable, "-c", "import partwise"), 0.05),
-    Goal("partwise --help", (*COMMAND, "--help"), 0.3),
-    Goal("a refusal: a wrong label", (*COMMAND, *TRAIN, "sals"), 1.0, code=2),
-    Goal(f"partwise train, {PARTITIONS} tiny models", (*COMMAND, *TRAIN, "sales"), 4.0),
-    Goal("partwise demo, nothing left to do", (*COMMAND, "demo"), 2.0),
+    Goal("partwise --help", (*COMMAND, "--help"), 0.12),
+    Goal("a refusal: a wrong label", (*COMMAND, *TRAIN, "sals"), 0.5, code=2),
+    Goal(f"partwise train, {PARTITIONS} tiny models", (*COMMAND, *TRAIN, "sales"), 2.5),
+    Goal("partwise demo, nothing left to do", (*COMMAND, "demo"), 1.2),
 )
+
+PLAIN = Goal("python", (sys.executable, "-c", "pass"), 0.0)
 
 
 def measure(goal: Goal, folder: Path) -> tuple[float, float]:
@@ -64,27 +67,38 @@ def main() -> None:
     """Measure each goal, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
-    repeats = parser.parse_args().repeats
-    # An interpreter's own start is not part of what importing costs.
-    plain = Goal("python", (sys.executable, "-c", "pass"), 0.0)
+    parser.add_argument("--json", action="store_true", help="print the medians alone")
+    given = parser.parse_args()
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _write_rows(folder / "sales.parquet")
+        write_rows(folder / "sales.parquet")
         subprocess.run((*COMMAND, "demo"), cwd=folder, capture_output=True, check=True)
-        print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} as it begins")
-        print(f"{'':<36}{'goal':>8}{'median':>8}{'CPU':>8}")
-        for goal in GOALS:
-            measure(goal, folder)
-            runs = [measure(goal, folder) for _ in range(repeats)]
-            wall, cpu = (statistics.median(column) for column in zip(*runs, strict=True))
-            if goal.seconds < 0.1:
-                own = [measure(plain, folder) for _ in range(repeats)]
-                wall -= statistics.median(each[0] for each in own)
-                cpu -= statistics.median(each[1] for each in own)
-            print(f"{goal.name:<36}{goal.seconds:>6.2f} s{wall:>6.2f} s{cpu:>6.2f} s")
+        found = {goal.name: medians(goal, given.repeats, folder) for goal in GOALS}
+    if given.json:
+        print(json.dumps({name: wall for name, (wall, _) in found.items()}))
+        return
+    print(f"{os.cpu_count()} cores, load {load:.1f} as it begins")
+    print(f"{'':<36}{'goal':>8}{'median':>8}{'CPU':>8}")
+    for goal in GOALS:
+        wall, cpu = found[goal.name]
+        print(f"{goal.name:<36}{goal.seconds:>6.2f} s{wall:>6.2f} s{cpu:>6.2f} s")
 
 
-def _write_rows(path: Path) -> None:
+def medians(goal: Goal, repeats: int, folder: Path) -> tuple[float, float]:
+    """Return the medians of some calls, after a first one."""
+    measure(goal, folder)
+    runs = [measure(goal, folder) for _ in range(repeats)]
+    wall, cpu = (statistics.median(column) for column in zip(*runs, strict=True))
+    if goal.seconds < 0.1:
+        # An interpreter's own start is not part of what importing costs.
+        own = [measure(PLAIN, folder) for _ in range(repeats)]
+        wall -= statistics.median(each[0] for each in own)
+        cpu -= statistics.median(each[1] for each in own)
+    return wall, cpu
+
+
+def write_rows(path: Path) -> None:
     random = np.random.default_rng(0)
     count = PARTITIONS * ROWS
     columns = {name: random.normal(size=count) for name in ("x", "price", "sales")}

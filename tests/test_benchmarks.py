@@ -14,6 +14,18 @@ BENCHMARKS = sorted(path.name for path in (CHECKOUT / "benchmarks").glob("*.py")
 ELSEWHERE = {"ray_study.py"}
 
 
+def test_a_row_is_measured_and_written_down(tmp_path) -> None:
+    page = tmp_path / "page.md"
+    words = ["--quick", "--only", "slope", "--out", str(page)]
+    command = [sys.executable, "-m", "benchmarks.bench", *words]
+    subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, timeout=300)
+    text = page.read_text()
+    assert text.startswith("# Results of `make bench-quick ROWS='slope'`\n")
+    assert "not there" not in text
+    assert "not measured" not in text
+    assert text.count("| No-op slope | ") == 3
+
+
 @pytest.mark.parametrize("name", [name for name in BENCHMARKS if name not in ELSEWHERE])
 def test_a_benchmark_says_how_it_is_used(name) -> None:
     ended = subprocess.run(
