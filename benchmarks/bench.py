@@ -18,7 +18,7 @@ from benchmarks.frame.measure import Result, measure
 from benchmarks.frame.results import results_page
 from benchmarks.frame.row import ROOT, Place
 
-ROWS = ("models", "start", "slope")
+ROWS = ("models", "start", "slope", "skew", "wide", "resume", "scale", "exports")
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
 
 

@@ -58,11 +58,11 @@ class Result:
 def measure(row: Row) -> Result:
     """Run a row's contestants by turns, within its limit."""
     load = os.getloadavg()[0]
-    end = time.monotonic() + row.limit_s
     try:
         row.prepare()
     except NotThereError as error:
         return Result(row, load, [], str(error))
+    end = time.monotonic() + row.limit_s
     turns: dict[str, list[Turn]] = {each.name: [] for each in row.contestants}
     failed: dict[str, str] = {}
     for number in range(row.turns):
@@ -77,6 +77,15 @@ def measure(row: Row) -> Result:
         Measured(each, turns[each.name], failed.get(each.name, "")) for each in row.contestants
     ]
     return Result(row, load, measured)
+
+
+def prepare_by(words: Sequence[str], limit_s: float) -> None:
+    """Make what contestants read in a process of its own.
+
+    Raises:
+        NotThereError: It failed, or did not end in time.
+    """
+    run_once(Contestant("what comes before", words), limit_s)
 
 
 def _order(contestants: Sequence[Contestant], turn: int) -> Sequence[Contestant]:
@@ -101,7 +110,11 @@ def run_once(contestant: Contestant, seconds: float) -> Turn:
         with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as errors:
             before, began = _cpu_s(), time.perf_counter()
             process = subprocess.Popen(
-                words, cwd=out, env=_environment(name), stdout=said, stderr=errors
+                words,
+                cwd=out,
+                env=_environment(name) | dict(contestant.environment),
+                stdout=said,
+                stderr=errors,
             )
             try:
                 process.wait(seconds)
@@ -148,7 +161,9 @@ def _own_figures(lines: Sequence[str]) -> dict[str, float]:
         found = json.loads(lines[-1]) if lines else {}
     except ValueError:
         return {}
-    return {name: float(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -23,6 +23,7 @@ class Contestant:
     """What is left of the work when it ends."""
     turns: int | None = None
     """Fewer than the others have: for what is slow, or repeats by itself."""
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

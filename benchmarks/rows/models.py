@@ -72,21 +72,27 @@ def row(place: Place) -> Row:
         ],
         turns=place.size(3, 1),
         limit_s=place.size(1500, 90),
-        prepare=lambda: write_rows(place.folder / "rows.parquet", keys),
+        prepare=lambda: _write(place.folder / "rows.parquet", keys),
     )
 
 
-def write_rows(path: Path, keys: int) -> None:
-    """Write rows in no order, with a label that follows from some features."""
+def _write(path: Path, keys: int) -> None:
     import numpy as np
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    random = np.random.default_rng(0)
-    x = random.normal(size=(keys * ROWS, len(FEATURES)))
+    key = np.random.default_rng(0).permutation(np.repeat(np.arange(keys), ROWS))
+    pq.write_table(make_rows(key), path)
+
+
+def make_rows(key: Any) -> Any:
+    """Return a table of features, and of a label that follows from some of them."""
+    import numpy as np
+    import pyarrow as pa
+
+    random = np.random.default_rng(1)
+    x = random.normal(size=(len(key), len(FEATURES)))
     y = x[:, 0] + x[:, 1] * x[:, 2] + random.normal(scale=0.1, size=len(x))
-    key = random.permutation(np.repeat(np.arange(keys), ROWS))
-    pq.write_table(pa.table({"key": key, **dict(zip(FEATURES, x.T, strict=True)), "y": y}), path)
+    return pa.table({"key": key, **dict(zip(FEATURES, x.T, strict=True)), "y": y})
 
 
 def train(x: Any, y: Any) -> Any:
