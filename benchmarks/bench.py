@@ -18,7 +18,10 @@ from benchmarks.frame.measure import Result, measure
 from benchmarks.frame.results import results_page
 from benchmarks.frame.row import ROOT, Place
 
-ROWS = ("models", "start", "slope", "skew", "wide", "resume", "scale", "exports")
+ROWS = (
+    *("models", "start", "slope", "skew", "wide", "inference", "buckets", "resume", "scale"),
+    *("exports", "gangs", "scripts", "study"),
+)
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
 
 

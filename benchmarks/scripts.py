@@ -19,7 +19,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from partwise import LocalCluster, RemoteCluster, run_script
+from benchmarks.gangs import dask_cluster
+from partwise import RemoteCluster, run_script
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "scripts"
 SCRIPT = "train_ddp.py"
@@ -67,10 +68,7 @@ def main() -> None:
     arguments = parser.parse_args()
     params = {name: getattr(arguments, name) for name in ("epochs", "steps", "rows")}
     measured: dict[str, list[float]] = {}
-    with (
-        tempfile.TemporaryDirectory() as made,
-        LocalCluster(workers=2).client() as client,
-    ):
+    with tempfile.TemporaryDirectory() as made, dask_cluster(2, 1) as client:
         address = client.scheduler.address
         # The first flow of a process starts Prefect's server.
         by_partwise(Path(made), {"epochs": 1}, address)
@@ -81,11 +79,11 @@ def main() -> None:
                 for part, seconds in CONTESTANTS[name](Path(made), params, address).items():
                     measured.setdefault(f"{name} {part}", []).append(seconds)
     base = statistics.median(measured["torchrun whole"])
-    for name, seconds in sorted(measured.items()):
-        median = statistics.median(seconds)
-        each = ", ".join(f"{one:.2f}" for one in seconds)
+    medians = {name: statistics.median(seconds) for name, seconds in sorted(measured.items())}
+    for name, median in medians.items():
+        each = ", ".join(f"{one:.2f}" for one in measured[name])
         print(f"{name:18} {median:7.2f} s  {median / base:5.2f} x torchrun  ({each})")
-    print(json.dumps(measured))
+    print(json.dumps(medians))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """What a study costs beside its trials: 64 trials of a second on two slots, and others beside it.
 
-    python -m benchmarks.study [--trials 64] [--seconds 1] [--others] [--ray PYTHON]
+    python -m benchmarks.study [--trials 64] [--seconds 1] [--others] [--ray PYTHON] [--json]
 
 `tune_model` runs on two workers of one thread. With --others, Optuna runs the same trials in two
 processes of joblib with a study in a file, as its guide for several processes has it. With
 --ray, Ray Tune does so on two CPUs, with Optuna's sampler: PYTHON is that of an environment of its
-own, in which `pip install "ray[tune]" optuna` was run.
+own, in which `pip install "ray[tune]" optuna` was run. With --json the seconds of all are one line.
 """
 
 import argparse
@@ -108,6 +108,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--others", action="store_true")
     parser.add_argument("--ray", default="", help="A Python that has ray[tune] and optuna.")
+    parser.add_argument("--json", action="store_true", help="one line for all of them")
     given = parser.parse_args()
     ideal = math.ceil(given.trials / SLOTS) * given.seconds
     found = {"partwise": of_partwise(given.trials, given.seconds)}
@@ -115,6 +116,9 @@ def main() -> None:
         found["optuna with joblib"] = of_optuna(given.trials, given.seconds)
     if given.ray:
         found["ray tune"] = of_ray(given.ray, given.trials, given.seconds)
+    if given.json:
+        print(json.dumps({f"{name} s": figures["wall_s"] for name, figures in found.items()}))
+        return
     for name, figures in found.items():
         shown = {key: round(value, 2) for key, value in figures.items()}
         within = figures["wall_s"] <= 1.1 * ideal + 5

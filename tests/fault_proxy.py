@@ -35,8 +35,10 @@ class FaultProxy(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, upstream: str) -> None:
+    def __init__(self, upstream: str, late_s: float = 0.0) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.late_s = late_s
+        """By how much every answer is late."""
         self.upstream = urllib.parse.urlsplit(upstream)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.forward_all()
@@ -119,8 +121,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         if fault != "lose request":
             status, headers, content = self.ask(body)
-        if fault == "late":
-            time.sleep(LATE_S)
+        if late_s := LATE_S if fault == "late" else self.server.late_s:
+            time.sleep(late_s)
         if fault.startswith("lose"):
             self.close_connection = True
             return
@@ -160,9 +162,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
-def fault_proxy(upstream: str) -> Iterator[FaultProxy]:
+def fault_proxy(upstream: str, late_s: float = 0.0) -> Iterator[FaultProxy]:
     """Run a proxy for as long as a block lasts."""
-    with FaultProxy(upstream) as proxy:
+    with FaultProxy(upstream, late_s) as proxy:
         thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
