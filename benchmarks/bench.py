@@ -9,18 +9,28 @@ reason. The page is written after each row, so that an end before the last one l
 
 import argparse
 import importlib
-import os
 import sys
 import tempfile
 from pathlib import Path
 
 from benchmarks.frame.measure import Result, measure
-from benchmarks.frame.results import results_page
+from benchmarks.frame.results import machine_now, results_page
 from benchmarks.frame.row import ROOT, Place
 
 ROWS = (
-    *("models", "start", "slope", "skew", "wide", "inference", "buckets", "resume", "scale"),
-    *("exports", "gangs", "scripts", "study"),
+    *(
+        "models",
+        "start",
+        "stored_models",
+        "slope",
+        "skew",
+        "wide",
+        "inference",
+        "buckets",
+        "resume",
+        "scale",
+    ),
+    *("exports", "gangs", "scripts", "study", "forecasting"),
 )
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
 
@@ -36,7 +46,7 @@ def main() -> None:
     command = "make bench-quick" if given.quick else "make bench"
     if given.only != ROWS:
         command += f" ROWS='{' '.join(given.only)}'"
-    load = os.getloadavg()[0]
+    machine = machine_now(quick=given.quick)
     peers = PEERS if PEERS.exists() else None
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="partwise-bench-") as made:
@@ -47,7 +57,7 @@ def main() -> None:
             row = module.row(Place(folder=folder, quick=given.quick, peers=peers))
             print(f"{row.title} ...", file=sys.stderr, flush=True)
             results.append(measure(row))
-            page.write_text(results_page(results, command, load, peers))
+            page.write_text(results_page(results, command, machine, peers))
     print(f"written: {page}")
 
 

@@ -31,17 +31,19 @@ LIST = (
 )
 
 
-def results_page(results: Sequence[Result], command: str, load: float, peers: Path | None) -> str:
+def results_page(
+    results: Sequence[Result], command: str, machine: Sequence[str], peers: Path | None
+) -> str:
     """Return the page, as Markdown.
 
     Args:
         results: Of each row.
         command: What measured them.
-        load: Of the machine, before the first row.
+        machine: What `machine_now` said before the first row.
         peers: The Python of the others.
     """
     parts = [
-        [f"# Results of `{command}`", "", *_machine(load)],
+        [f"# Results of `{command}`", "", *machine],
         ["## Goals", "", *_goals(results)],
         *(list(_row(result)) for result in results),
         ["## Versions", "", *_versions(peers)],
@@ -49,26 +51,29 @@ def results_page(results: Sequence[Result], command: str, load: float, peers: Pa
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
-def _machine(load: float) -> Iterator[str]:
-    cores = os.cpu_count() or 1
+def machine_now(*, quick: bool) -> Sequence[str]:
+    """Return lines about the machine, how busy it is, and how figures are to be read."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
     memory = psutil.virtual_memory()
-    yield f"- {datetime.now(UTC):%d %B %Y, %H:%M} UTC, commit {_commit()}"
-    yield (
-        f"- {cores} cores ({_processor()}), {memory.total / 2**30:.0f} GiB of memory of which "
-        f"{memory.available / 2**30:.0f} were free; {platform.system()} {platform.release()}, "
-        f"Python {platform.python_version()}"
-    )
-    yield f"- load {load:.2f} as it began" + (
-        ": **the machine was not idle, so compare these figures with nothing**"
-        if load > BUSY * cores
-        else ""
-    )
-    yield ""
-    yield (
-        "Seconds are those of whole processes, from their start to their end, imports included; "
-        "each is the median of the turns, which contestants take one after the other. CPU is that "
-        "of a process and of those that it waited for."
-    )
+    busy = ": **the machine was not idle, so compare these figures with nothing**"
+    lines = [
+        f"- {datetime.now(UTC):%d %B %Y, %H:%M} UTC, commit {_commit()}",
+        (
+            f"- {cores} cores ({_processor()}), {memory.total / 2**30:.0f} GiB of memory of which "
+            f"{memory.available / 2**30:.0f} were free; {platform.system()} {platform.release()}, "
+            f"Python {platform.python_version()}"
+        ),
+        f"- load {load:.2f} as it began{busy * (load > BUSY * cores)}",
+        "",
+        (
+            "Seconds are those of whole processes, from start to end, imports included; each is "
+            "the median of the turns, which contestants take one after the other. CPU is that of "
+            "a process and of those that it waited for."
+        ),
+    ]
+    if quick:
+        lines += ["", "Goals are those of full sizes: with less of all, what is fixed weighs more."]
+    return lines
 
 
 def _commit() -> str:

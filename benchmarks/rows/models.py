@@ -21,6 +21,7 @@ SETTINGS = {"num_threads": 1, "verbose": -1, "seed": 1, "deterministic": True}
 BARE, JOBLIB, DASK = "two bare processes", "joblib over pandas groups", "Dask, groupby.apply"
 FUNCTION, TRAINER = "partwise, a function", "partwise, a trainer"
 SPARK, RAY = "Spark, applyInPandas", "Ray Data, map_groups"
+CORE, PANDAS = "Ray Core, a task for each group", "a pandas loop (one process)"
 POLARS = "polars, map_groups (one process)"
 THEIRS = " (peers' environment)"
 
@@ -37,6 +38,7 @@ def row(place: Place) -> Row:
 
     contestants = [
         ours(BARE, "bare", "nothing"),
+        ours(PANDAS, "pandas", "nothing"),
         ours(JOBLIB, "joblib", "text files"),
         ours(FUNCTION, "function", "a run"),
         ours(TRAINER, "trainer", "a run"),
@@ -49,6 +51,7 @@ def row(place: Place) -> Row:
     if not place.quick:  # they take longer to start than the others take for all
         contestants.append(theirs(SPARK + THEIRS, "spark", "Parquet"))
         contestants.append(theirs(RAY + THEIRS, "ray", "Parquet"))
+        contestants.append(theirs(CORE + THEIRS, "ray-core", "Parquet"))
     child, loop = f"{FUNCTION}: ms a model in a child / {BARE}", "ms a model"
     return Row(
         title="From prompt to models",
@@ -65,6 +68,7 @@ def row(place: Place) -> Row:
                     (DASK, 1 / 1.5),
                     (SPARK + THEIRS, 1 / 2),
                     (RAY + THEIRS, 1 / 2),
+                    (CORE + THEIRS, 1 / 2),
                     (POLARS + THEIRS, 1 / 2),
                 )
             ),
@@ -148,6 +152,14 @@ def by_bare_processes(folder: Path, _: Path) -> Mapping[str, float]:
         each.join()
     seconds = np.concatenate(found)
     return {"ms a model": float(np.median(seconds)) * 1e3, "models": len(seconds)}
+
+
+def by_pandas(folder: Path, _: Path) -> Mapping[str, float]:
+    """Train one after the other."""
+    import pandas as pd
+
+    groups = pd.read_parquet(folder / "rows.parquet").groupby("key")
+    return {"models": len([text_of(part) for _, part in groups])}
 
 
 def by_joblib(folder: Path, out: Path) -> Mapping[str, float]:
@@ -272,6 +284,21 @@ def by_ray(folder: Path, out: Path) -> Mapping[str, float]:
     return {"models": _stored(out / "models")}
 
 
+def by_ray_core(folder: Path, out: Path) -> Mapping[str, float]:
+    """Train each group of a frame as a task of Ray."""
+    import pandas as pd
+    import ray
+
+    ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False)
+    fit = ray.remote(num_cpus=1)(row_of)
+    groups = pd.read_parquet(folder / "rows.parquet").groupby("key")
+    models = pd.concat(ray.get([fit.remote(part) for _, part in groups]))
+    ray.shutdown()
+    (out / "models").mkdir()
+    models.to_parquet(out / "models" / "all.parquet")
+    return {"models": _stored(out / "models")}
+
+
 def _stored(folder: Path) -> int:
     import pyarrow.parquet as pq
 
@@ -286,6 +313,7 @@ if __name__ == "__main__":
     take_part(
         {
             "bare": by_bare_processes,
+            "pandas": by_pandas,
             "joblib": by_joblib,
             "function": by_function,
             "trainer": by_trainer,
@@ -293,5 +321,6 @@ if __name__ == "__main__":
             "polars": by_polars,
             "spark": by_spark,
             "ray": by_ray,
+            "ray-core": by_ray_core,
         }
     )
