@@ -30,7 +30,7 @@ ROWS = (
         "resume",
         "scale",
     ),
-    *("exports", "gangs", "scripts", "study", "forecasting"),
+    *("routes", "exports", "gangs", "scripts", "study", "forecasting"),
 )
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
 

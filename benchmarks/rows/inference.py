@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -128,36 +127,29 @@ def _run(folder: Path, run_id: str) -> Any:
 
 def _loop(folder: Path, out: Path, predict: list[Callable[[Any], Any]]) -> Mapping[str, float]:
     """Read the rows, sort them by key, and predict those of each model; write a file a fork."""
-    import multiprocessing
-
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from benchmarks.frame.bare import in_forks, spans_of
+
     began = time.perf_counter()
     rows = pq.read_table(folder / "rows.parquet")
     key = rows["key"].to_numpy()
-    order = np.argsort(key, kind="stable")
+    order, spans = spans_of(key)
     x = np.column_stack([rows[name].to_numpy() for name in FEATURES])[order]
-    ends = [*np.flatnonzero(np.diff(key[order], prepend=-1)), len(key)]
-    spans = list(pairwise(ends))
+    key = key[order]
 
-    def work(place: int) -> None:
+    def work(place: int) -> list[float]:
         mine = range(place, len(spans), WORKERS)
         found = [predict[number](x[slice(*spans[number])]) for number in mine]
-        keys = np.concatenate([key[order][slice(*spans[number])] for number in mine])
+        keys = np.concatenate([key[slice(*spans[number])] for number in mine])
         table = pa.table({"key": keys, "prediction": np.concatenate(found)})
         pq.write_table(table, out / f"{place}.parquet")
+        return [float(len(each)) for each in found]
 
-    forks = [
-        multiprocessing.get_context("fork").Process(target=work, args=(n,)) for n in range(WORKERS)
-    ]
-    for each in forks:
-        each.start()
-    for each in forks:
-        each.join()
-        assert each.exitcode == 0
-    return {"call s": time.perf_counter() - began, "partitions": len(spans)}
+    rows_of = in_forks(WORKERS, work)
+    return {"call s": time.perf_counter() - began, "partitions": len(rows_of)}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -120,38 +119,24 @@ def row_of(part: Any) -> Any:
 
 def by_bare_processes(folder: Path, _: Path) -> Mapping[str, float]:
     """Sort the rows once, and train half of the keys in each of two forks."""
-    import multiprocessing
-
     import lightgbm  # noqa: F401 (once, before the forks)
     import numpy as np
     import pyarrow.parquet as pq
 
+    from benchmarks.frame.bare import in_forks, spans_of
+
     rows = pq.read_table(folder / "rows.parquet")
-    key = rows["key"].to_numpy()
-    order = np.argsort(key, kind="stable")
+    order, spans = spans_of(rows["key"].to_numpy())
     x = np.column_stack([rows[name].to_numpy() for name in FEATURES])[order]
     y = rows["y"].to_numpy()[order]
-    ends = [*np.flatnonzero(np.diff(key[order], prepend=-1)), len(key)]
-    spans = list(pairwise(ends))
 
-    def work(place: int, answers: Any) -> None:
-        seconds = []
-        for first, end in spans[place::WORKERS]:
-            began = time.perf_counter()
-            train(x[first:end], y[first:end])
-            seconds.append(time.perf_counter() - began)
-        answers.put(seconds)
+    def seconds(first: int, end: int) -> float:
+        began = time.perf_counter()
+        train(x[first:end], y[first:end])
+        return time.perf_counter() - began
 
-    fork = multiprocessing.get_context("fork")
-    answers = fork.SimpleQueue()
-    forks = [fork.Process(target=work, args=(place, answers)) for place in range(WORKERS)]
-    for each in forks:
-        each.start()
-    found = [answers.get() for _ in forks]
-    for each in forks:
-        each.join()
-    seconds = np.concatenate(found)
-    return {"ms a model": float(np.median(seconds)) * 1e3, "models": len(seconds)}
+    found = in_forks(WORKERS, lambda place: [seconds(*span) for span in spans[place::WORKERS]])
+    return {"ms a model": float(np.median(found)) * 1e3, "models": len(found)}
 
 
 def by_pandas(folder: Path, _: Path) -> Mapping[str, float]:
