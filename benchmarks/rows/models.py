@@ -43,14 +43,16 @@ def row(place: Place) -> Row:
         ours(TRAINER, "trainer", "a run"),
         ours(DASK, "dask", "Parquet"),
         theirs(BARE + THEIRS, "bare", "nothing"),
-        theirs(JOBLIB + THEIRS, "joblib", "text files"),
-        theirs(DASK + THEIRS, "dask", "Parquet"),
         theirs(POLARS + THEIRS, "polars", "Parquet"),
     ]
     if not place.quick:  # they take longer to start than the others take for all
-        contestants.append(theirs(SPARK + THEIRS, "spark", "Parquet"))
-        contestants.append(theirs(RAY + THEIRS, "ray", "Parquet"))
-        contestants.append(theirs(CORE + THEIRS, "ray-core", "Parquet"))
+        contestants += [
+            theirs(JOBLIB + THEIRS, "joblib", "text files"),
+            theirs(DASK + THEIRS, "dask", "Parquet"),
+            theirs(SPARK + THEIRS, "spark", "Parquet"),
+            theirs(RAY + THEIRS, "ray", "Parquet"),
+            theirs(CORE + THEIRS, "ray-core", "Parquet"),
+        ]
     child, loop = f"{FUNCTION}: ms a model in a child / {BARE}", "ms a model"
     return Row(
         title="From prompt to models",
