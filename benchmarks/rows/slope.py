@@ -40,5 +40,5 @@ def row(place: Place) -> Row:
         ],
         shown="call s",
         turns=place.size(3, 1),
-        limit_s=place.size(600, 60),
+        limit_s=place.size(600, 120),
     )
