@@ -74,7 +74,7 @@ help:
 	@echo 'make test-alone   what measures memory or time, one after another'
 	@echo 'make test-architectures  export and prove tiny models of 50 architectures, 248 pairs'
 	@echo 'make bench        measure partwise and others by turns, for hours: benchmarks/RESULTS.md'
-	@echo 'make bench-quick  the same with less of all, within five minutes'
+	@echo 'make bench-quick  the same with less of all, in minutes: benchmarks/RESULTS-quick.md'
 	@echo 'make chaos        break things at random for MINUTES=5 with SEED=7, and print what was lost'
 	@echo 'make lint         ruff, import contracts, mypy'
 	@echo 'make format       let ruff rewrite the code'

@@ -38,7 +38,7 @@ PEERS = ROOT / ".venv-peers" / "bin" / "python"
 def main() -> None:
     """Measure the rows that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="less of all, within five minutes")
+    parser.add_argument("--quick", action="store_true", help="less of all, in minutes")
     parser.add_argument("--only", nargs="+", choices=ROWS, default=ROWS, metavar="ROW")
     parser.add_argument("--out", type=Path, help="the page, if not that of its name")
     given = parser.parse_args()
