@@ -33,7 +33,7 @@ from partwise.processes.forking import (
     load,
     place_of_mark,
 )
-from partwise.processes.starting import Starter, become_child
+from partwise.processes.starting import HELPER_THREADS, Starter, become_child
 from partwise.processes.surroundings import address_of, digest_of, peer_of, take_over
 
 MOST_SERVERS = 2
@@ -97,6 +97,10 @@ class MachineServers:
         control.close()
         # It may be importing something that never ends.
         process.terminate()
+        # For nothing to be left of it then.
+        threading.Thread(
+            target=process.wait, name=f"{HELPER_THREADS}machine-ends", daemon=True
+        ).start()
         return process
 
     def close(self) -> None:

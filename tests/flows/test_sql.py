@@ -340,7 +340,7 @@ def test_columns_of_every_type_arrive(postgres_server, tmp_path) -> None:
 
 
 @pytest.fixture(scope="module")
-def blocks(postgres_server: Postgres, cluster) -> None:
+def blocks(postgres_server: Postgres, prefect_server: str) -> None:
     """A table of sales in the database, and blocks that know the password to it."""
     postgres_server.execute(
         "CREATE TABLE shop AS SELECT 's' || i % 5 AS store, i AS day, CAST(i AS float8) AS value "

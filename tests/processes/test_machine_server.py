@@ -216,9 +216,7 @@ def _look(data, context):
     context.upload(json.dumps(found).encode(), "found.json")
 
 
-def test_partitions_find_what_they_would_find_without_it(
-    prefect_server, tmp_path, monkeypatch
-) -> None:
+def test_partitions_find_what_they_would_find_without_it(tmp_path, monkeypatch) -> None:
     found = []
     for number in range(2):
         run = map_partitions(
