@@ -64,24 +64,27 @@ def is_gone(pid: int) -> bool:
 
 
 def map_anonymous(size: int) -> None:
-    fill(mmap.mmap(-1, size))
-    time.sleep(90)
+    # By a name: without one it is given back before the watch has seen it.
+    mapped = mmap.mmap(-1, size)
+    fill(mapped)
+    time.sleep(30)
 
 
 def map_in_children(size: int) -> None:
     """Have two forks take half of it each: only the sum is too much."""
     for _ in range(2):
         if os.fork() == 0:
-            fill(mmap.mmap(-1, size // 2))
-            time.sleep(90)
-    time.sleep(90)
+            mapped = mmap.mmap(-1, size // 2)
+            fill(mapped)
+            time.sleep(60)
+    time.sleep(30)
 
 
 def take_shared_memory(size: int) -> None:
     global kept
     kept = SharedMemory(create=True, size=size)
     fill(kept._mmap)
-    time.sleep(90)
+    time.sleep(30)
 
 
 @pytest.mark.parametrize("take", [map_anonymous, map_in_children, take_shared_memory])
@@ -95,8 +98,7 @@ def test_shared_memory_counts(shard, isolation, take) -> None:
         table_of(a=1, b=2),
         max_retries=0,
         memory_bytes=200 * MIB,
-        # Only for it to end: on a busy machine two processes took 20 s to get their memory.
-        timeout_s=60.0,
+        timeout_s=20.0,
         isolation=isolation,
     )
     assert receipt.counts == {"DONE": 1, "FAILED": 1}
@@ -125,9 +127,11 @@ def test_what_processes_share_counts_once(shard) -> None:
     def function(data, context):
         share_among_forks(150 * MIB)
 
-    receipt, run = shard.run(function, table_of(a=1), max_retries=0, memory_bytes=350 * MIB)
+    # Once it is 150 MiB and what four processes have of their own, which depends on what was loaded
+    # before, 30 to 50 MiB each; four times it would be 600 MiB and that.
+    receipt, run = shard.run(function, table_of(a=1), max_retries=0, memory_bytes=500 * MIB)
     assert receipt.counts == {"DONE": 1}
-    assert 150 * MIB < run.ledger["peak_memory_bytes"][0].as_py() < 350 * MIB
+    assert 150 * MIB < run.ledger["peak_memory_bytes"][0].as_py() < 500 * MIB
 
 
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="there is no shared memory here")
