@@ -1,6 +1,6 @@
 """What a stored model costs beyond the function: tiny ones, and one that a library trains.
 
-    python benchmarks/stored_models.py [--partitions 100000] [--models 400] [--turns 3]
+    python benchmarks/stored_models.py [--partitions 100000] [--models 400] [--turns 3] [--json]
 
 Many tiny models, a pickle and a LightGBM Booster of one round that a function only returns, stand
 beside a function that stores nothing. Then the trainers of LightGBM and XGBoost (600 rows x 8, 100
@@ -12,6 +12,7 @@ processes say more where the machine is shared.
 
 import argparse
 import contextlib
+import json
 import logging
 import os
 import statistics
@@ -84,8 +85,8 @@ def run_tiny(case: str, source: str, store: str) -> None:
         raise SystemExit(f"{case}: {run.counts}")
 
 
-def compare_tiny(partitions: int, turns: int, folder: Path) -> None:
-    """Print what tiny models cost beyond nothing."""
+def compare_tiny(partitions: int, turns: int, folder: Path) -> dict[str, float]:
+    """Print and return what tiny models cost beyond nothing, us of the clock each."""
     source = folder / "tiny.parquet"
     generator = np.random.default_rng(0)
     keys = generator.permutation(np.repeat(np.arange(partitions), TINY_ROWS))
@@ -99,7 +100,7 @@ def compare_tiny(partitions: int, turns: int, folder: Path) -> None:
             of_case.append(_measure([*words, "--store", store]))
     print(f"{partitions:,} tiny models, 2 workers; goal: {TINY_GOAL_US} us beyond nothing")
     print(f"{'':<12}{'us each':>10}{'beyond':>10}{'CPU each':>10}{'beyond':>10}")
-    base = [0.0, 0.0]
+    base, beyond = [0.0, 0.0], {}
     for case, of_case in spent.items():
         each = [
             statistics.median(column) / partitions * 1e6 for column in zip(*of_case, strict=True)
@@ -107,7 +108,9 @@ def compare_tiny(partitions: int, turns: int, folder: Path) -> None:
         if case == "nothing":
             base = each
         wall, cpu = each
+        beyond[f"{case} us"] = wall - base[0]
         print(f"{case:<12}{wall:>10.0f}{wall - base[0]:>10.0f}{cpu:>10.0f}{cpu - base[1]:>10.0f}")
+    return beyond
 
 
 def _measure(words: Sequence[str]) -> tuple[float, float]:
@@ -190,8 +193,8 @@ def by_turns(library: str) -> Callable[[Any, Any], Result]:
     return function
 
 
-def compare_small(library: str, models: int, turns: int, folder: Path) -> None:
-    """Print what a model of a library's trainer costs in a child, beside the library alone."""
+def compare_small(library: str, models: int, turns: int, folder: Path) -> float:
+    """Print what a model of a library's trainer costs in a child; return how often the library."""
     count = 2 * models
     generator = np.random.default_rng(0)
     matrix = generator.random((count * ROWS, len(FEATURES)))
@@ -214,6 +217,7 @@ def compare_small(library: str, models: int, turns: int, folder: Path) -> None:
         f"{library:<9} alone {alone:6.2f} ms, the trainer's call {call:6.2f} ms ="
         f" {call / alone:.2f}x, all of the child {whole:6.2f} ms = {whole / alone:.2f}x"
     )
+    return whole / alone
 
 
 def _medians(ledger: pa.Table) -> tuple[float, float, float]:
@@ -238,6 +242,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=100_000)
     parser.add_argument("--models", type=int, default=400)
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="a last line for other programs")
     for name in ("--case", "--source", "--store"):
         parser.add_argument(name, default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -247,13 +252,17 @@ def main() -> None:
         return
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} as it begins")
     with tempfile.TemporaryDirectory() as name:
-        compare_tiny(given.partitions, given.turns, Path(name))
+        figures = compare_tiny(given.partitions, given.turns, Path(name))
         print(
             f"CPU of a model of {ROWS} rows x {len(FEATURES)}, {ROUNDS} rounds; goal: "
             f"{SMALL_GOAL:.2f}x the library alone, the stored model included"
         )
         for library in ("lightgbm", "xgboost"):
-            compare_small(library, given.models, given.turns, Path(name))
+            figures[f"{library} of alone"] = compare_small(
+                library, given.models, given.turns, Path(name)
+            )
+    if given.json:
+        print(json.dumps(figures))
 
 
 if __name__ == "__main__":
