@@ -76,8 +76,17 @@ BLOCKS: tuple[type[SavedBlock], ...] = (
 def block_of(kind: type[NamedFields]) -> type[SavedBlock]:
     """Return the block of a kind of values.
 
+    Raises:
+        TypeError: The kind is a class of somebody's own, of which Prefect keeps nothing.
+
     Example:
         >>> block_of(store.StoreBlock) is StoreBlock
         True
     """
-    return next(block for block in BLOCKS if issubclass(block, kind))
+    for block in BLOCKS:
+        if issubclass(block, kind):
+            return block
+    raise TypeError(
+        f"Prefect keeps no {kind.__name__}, which is a class of your own: save one of "
+        f"{', '.join(each.__name__ for each in BLOCKS)}."
+    )

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
@@ -44,25 +44,34 @@ def _may_name_server() -> bool:
 
     Its sources are the environment, files in the working directory, and the profile in use.
     """
-    asked = [os.environ.get(name, "").lower() for name in EPHEMERAL_MODE]
-    if os.environ.get("PREFECT_API_URL") or any(value not in _NO for value in asked):
+    # Prefect takes them in any case.
+    variables = {name.upper(): value for name, value in os.environ.items()}
+    asked = [variables.get(name, "").lower() for name in EPHEMERAL_MODE]
+    if variables.get("PREFECT_API_URL") or any(value not in _NO for value in asked):
         return True
-    files = (("prefect.toml", ""), (".env", "PREFECT_"), ("pyproject.toml", "[tool.prefect"))
-    return any(mark in _text_of(Path(name)) for name, mark in files if Path(name).exists()) or bool(
-        _profile_settings()
-    )
+    if Path("prefect.toml").exists() or "prefect" in _text_of(Path(".env")).lower():
+        return True
+    return _is_of_prefect(Path("pyproject.toml")) or bool(_profile_settings(variables))
 
 
-def _profile_settings() -> dict[str, Any]:
+def _is_of_prefect(project: Path) -> bool:
+    """Whether a project's file sets anything of Prefect, or cannot be read."""
+    try:
+        return "prefect" in tomllib.loads(_text_of(project)).get("tool", {})
+    except (TypeError, ValueError, AttributeError):
+        return True
+
+
+def _profile_settings(variables: Mapping[str, str]) -> dict[str, Any]:
     """Return what the profile in use sets, but for what the one that Prefect ships sets.
 
     Where only Prefect knows that, something is returned.
     """
-    home = Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser()
-    path = Path(os.environ.get("PREFECT_PROFILES_PATH") or home / "profiles.toml").expanduser()
+    home = Path(variables.get("PREFECT_HOME") or "~/.prefect").expanduser()
+    path = Path(variables.get("PREFECT_PROFILES_PATH") or home / "profiles.toml").expanduser()
     try:
         written = tomllib.loads(_text_of(path)) if path.exists() else {}
-        active = os.environ.get("PREFECT_PROFILE") or written.get("active") or _SHIPPED_PROFILE
+        active = variables.get("PREFECT_PROFILE") or written.get("active") or _SHIPPED_PROFILE
         shipped: dict[str, Any] = {_SHIPPED_PROFILE: {}}
         settings = dict((shipped | written.get("profiles", {}))[active])
     except (KeyError, TypeError, ValueError, AttributeError):

@@ -135,3 +135,12 @@ def test_values_without_names_are_refused_in_a_sentence(kind, first) -> None:
     with pytest.raises(TypeError) as caught:
         kind("canary")
     assert "canary" not in str(caught.value)
+
+
+def test_a_class_of_ones_own_is_not_saved():
+    class Own(LocalCluster):
+        pass
+
+    for keep in (Own().save, Own.load):
+        with pytest.raises(TypeError, match=r"Prefect keeps no Own.*save one of StoreBlock"):
+            keep("mine")
