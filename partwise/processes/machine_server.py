@@ -20,7 +20,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -33,7 +32,7 @@ from partwise.processes.forking import (
     load,
     place_of_mark,
 )
-from partwise.processes.starting import HELPER_THREADS, Starter, become_child
+from partwise.processes.starting import Starter, await_ends, become_child, reap
 from partwise.processes.surroundings import address_of, digest_of, peer_of, take_over
 
 MOST_SERVERS = 2
@@ -97,20 +96,14 @@ class MachineServers:
         control.close()
         # It may be importing something that never ends.
         process.terminate()
-        # For nothing to be left of it then.
-        threading.Thread(
-            target=process.wait, name=f"{HELPER_THREADS}machine-ends", daemon=True
-        ).start()
+        reap(process)
         return process
 
     def close(self) -> None:
         """End all, which takes no child along."""
         with self._lock:
             ending = [self._end(name) for name in list(self._servers)]
-        deadline = time.monotonic() + CLOSING_S
-        for process in ending:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, deadline - time.monotonic()))
+        await_ends(ending, CLOSING_S)
 
 
 MACHINE_SERVERS = MachineServers()

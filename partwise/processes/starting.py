@@ -11,9 +11,11 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 LOST_PARENT = 70
@@ -81,6 +83,20 @@ class Starter:
     def close(self) -> None:
         """End the thread, and with it the children that still run."""
         self._threads.shutdown()
+
+
+def reap(process: subprocess.Popen[bytes]) -> None:
+    """Have nothing be left of a process once it ends, however late that is; do not wait."""
+    name = f"{HELPER_THREADS}reaper"
+    threading.Thread(target=process.wait, name=name, daemon=True).start()
+
+
+def await_ends(processes: Iterable[subprocess.Popen[bytes]], limit_s: float) -> None:
+    """Wait until processes have ended, or for so many seconds in all."""
+    deadline = time.monotonic() + limit_s
+    for process in processes:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))
 
 
 def end_with_parent(parent_pid: int, number: signal.Signals = signal.SIGKILL) -> None:

@@ -17,9 +17,7 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -36,7 +34,7 @@ from partwise.processes.forking import (
     place_of_mark,
 )
 from partwise.processes.kept import KeptProcess
-from partwise.processes.starting import HELPER_THREADS, Starter, become_child
+from partwise.processes.starting import Starter, await_ends, become_child, reap
 from partwise.processes.surroundings import (
     address_of,
     digest_of,
@@ -293,20 +291,14 @@ class WarmServers:
         server.control.close()
         os.close(server.log_fd)
         if server.process is not None:
-            # For nothing to be left of it then.
-            name = f"{HELPER_THREADS}server-ends"
-            threading.Thread(target=server.process.wait, name=name, daemon=True).start()
+            reap(server.process)
         return server
 
     def close(self) -> None:
         """Have all servers end, and wait a moment for those whose children have ended."""
         with self._lock:
             ending = [self._end(key) for key in list(self._servers)]
-        deadline = time.monotonic() + CLOSING_S
-        for server in ending:
-            if server.process is not None:
-                with suppress(subprocess.TimeoutExpired):
-                    server.process.wait(max(0.0, deadline - time.monotonic()))
+        await_ends([each.process for each in ending if each.process is not None], CLOSING_S)
 
 
 SERVERS = WarmServers()
