@@ -290,13 +290,15 @@ def _open_parquet(
 def _parquet_bytes(parquet: pq.ParquetFile, encrypted: frozenset[str]) -> dict[str, int]:
     """Estimate the Arrow memory of each column: dictionary pages make files far smaller."""
     rows = parquet.metadata.num_rows
+    # Once: it is made of the footer each time that it is asked for.
+    schema = parquet.schema_arrow
     sizes: dict[str, int] = {}
     varying: list[tuple[int, str]] = []
     for index in range(parquet.metadata.num_columns):
         name = parquet.metadata.schema.column(index).path.split(".")[0]
-        field = parquet.schema_arrow.get_field_index(name)
+        field = schema.get_field_index(name)
         try:
-            width = parquet.schema_arrow.field(field).type.bit_width if field >= 0 else 0
+            width = schema.field(field).type.bit_width if field >= 0 else 0
         except ValueError:
             width = 0
         sizes[name] = sizes.get(name, 0) + rows * (width or 32) // 8

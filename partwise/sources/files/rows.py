@@ -259,7 +259,7 @@ class FileRows:
 
     def _is_guessed(self, name: str) -> bool:
         """Whether the type of a column is one that its values look like."""
-        is_own = name in self._own_schema.names
+        is_own = self._own_schema.get_field_index(name) >= 0
         return self._files[0].format == "csv" if is_own else name in hive_names(self._files[0])
 
     def _may_merge(self, kind: pa.DataType) -> bool:
