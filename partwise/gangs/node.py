@@ -36,6 +36,7 @@ from partwise.gangs.rank_settings import RankSettings
 from partwise.gangs.spec import CommandTarget, FunctionTarget, GangSpec, RankEnd
 from partwise.gangs.verdict import summarize
 from partwise.outcomes import PartitionStatus
+from partwise.processes.worker_server import user_variables
 from partwise.runs.checkpoints import CHECKPOINTS, signing_scope
 from partwise.runs.documents import run_path
 from partwise.shuffle.shared_folder import fetch
@@ -326,7 +327,7 @@ class _NodeRun:
 
     def _shared_variables(self) -> dict[str, str]:
         packages = {} if self._packages is None else packages_variables(self._packages)
-        return {**os.environ, **packages, **gang_environment(self._spec)}
+        return user_variables() | packages | gang_environment(self._spec)
 
     def _checkpoint_key(self) -> str:
         """Return the key for the ranks, who get no other.

@@ -39,6 +39,10 @@ def _count(data, context):
     return {"rows": [data.num_rows]}
 
 
+def _trim_threshold(data, context):
+    return {"threshold": [os.environ.get("MALLOC_TRIM_THRESHOLD_", "the library's own")]}
+
+
 @pytest.fixture
 def driver(tmp_path: Path):
     """A driver in a process group of its own, in a folder whose files have names of libraries."""
@@ -102,6 +106,17 @@ def test_workers_are_forked_with_all_that_they_import_of_us(prefect_server, tmp_
     ours = {name for name in loaded if name.startswith("partwise.")}
     assert ours - set(shown.stdout.split()) == set()
     assert "pandas" in loaded
+
+
+@pytest.mark.parametrize("users", [None, "1000000"])
+def test_the_allocator_of_users_code_is_as_the_user_has_it(monkeypatch, tmp_path, users):
+    if users is not None:
+        monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", users)
+    rows = pa.table({"key": ["a"], "x": [1]})
+    run = map_partitions(
+        rows, "key", _trim_threshold, store=tmp_path, cluster=LocalCluster(workers=1)
+    )
+    assert run.predictions()["threshold"].to_pylist() == [users or "the library's own"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -40,6 +40,7 @@ from partwise.processes.keeper import KEEPER_S
 from partwise.processes.memory import FamilyMemory
 from partwise.processes.shared_files import own_folder_of
 from partwise.processes.warm_server import NOTHING_LOADED, SERVERS, Preloaded
+from partwise.processes.worker_server import user_variables
 
 CHILD = "partwise.engine.child.main"
 """The module of a child."""
@@ -91,7 +92,7 @@ class ChildProcess:
             isolation=isolation,
             threads=threads,
         )
-        variables = {**os.environ, **environment}
+        variables = user_variables() | dict(environment)
         site_packages, held = "", -1
         if packages is not None:
             variables |= packages_variables(packages)
