@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from partwise.datasets.manifest import PARTS, PartDocument, dataset_path
 from partwise.errors import ColumnError
 from partwise.store.store import Store
-from partwise.tables.parquet_types import unwritable_field
+from partwise.tables.parquet_types import dictionary_columns, unwritable_field
 
 PART_BYTES = 128 << 20
 """At which a part is closed. A part is held in memory, as an object is one request."""
@@ -51,6 +51,7 @@ class DatasetWriter:
             version="2.6",
             compression="zstd",
             compression_level=1,
+            use_dictionary=dictionary_columns(self._schema),
             write_page_checksum=True,
         )
 

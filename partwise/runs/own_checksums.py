@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from partwise.errors import RunFormatError
 from partwise.store.signing import SigningKey, check_signature
+from partwise.tables.parquet_types import dictionary_columns
 
 CHECKSUM = b"partwise.sha256"
 NO_CHECKSUM = b"checksum-of-this-file".ljust(64, b".")
@@ -39,7 +40,13 @@ def write_sealed(table: pa.Table, purpose: str = "", key: SigningKey | None = No
         metadata[SIGNATURE] = f"hmac-sha256:{key.key_id}:".encode() + NO_DIGEST
     sink = io.BytesIO()
     table = table.replace_schema_metadata(metadata)
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        use_dictionary=dictionary_columns(table.schema),
+        write_page_checksum=True,
+    )
     if key is not None:
         digest = hashlib.sha256(sink.getvalue()).hexdigest().encode()
         _fill(sink, NO_DIGEST, key.digest(digest, purpose).encode())
