@@ -52,7 +52,15 @@ class OnnxModel:
             IntegrityError: The file is not there, names weights that it may not, or is none that
                 onnxruntime takes.
         """
-        content = read_onnx(file_path)
+        return cls.of_content(read_onnx(file_path), threads)
+
+    @classmethod
+    def of_content(cls, content: OnnxContent, threads: int = 1) -> OnnxModel:
+        """Open what was read of a file, on the CPU.
+
+        Raises:
+            IntegrityError: onnxruntime does not take it.
+        """
         return cls(content.model, open_session(content, threads), content)
 
     @classmethod
@@ -62,7 +70,8 @@ class OnnxModel:
         Raises:
             IntegrityError: As `from_file`.
         """
-        return cls(read_graph(file_path), open_session_in_place(file_path, threads))
+        graph = read_graph(file_path)
+        return cls(graph, open_session_in_place(file_path, graph, threads))
 
     @property
     def signature(self) -> Signature:

@@ -8,7 +8,10 @@ import pytest
 
 from partwise.errors import ColumnError, InputError, IntegrityError
 from partwise.models.onnx_model import OnnxModel
-from tests.exports.proof.onnx_examples import ROWS, WEIGHTS, linear
+from tests.exports.proof.onnx_examples import ROWS, WEIGHTS, linear, tree
+from tests.lazily import Lazily
+
+onnxruntime = Lazily("onnxruntime")
 
 
 @pytest.fixture
@@ -27,6 +30,16 @@ def test_it_predicts_rows_by_the_names_of_their_columns(path):
     rows = table().select(["c", "a", "b"])
     np.testing.assert_allclose(model.predict(rows), ROWS @ WEIGHTS[:, :1], rtol=1e-5, atol=1e-6)
     assert model.predict(table(ROWS[:0])).shape == (0, 1)
+
+
+@pytest.mark.parametrize(("example", "is_optimized"), [(tree, False), (linear, True)])
+@pytest.mark.parametrize("open_model", [OnnxModel.from_file, OnnxModel.in_place])
+def test_trees_are_not_optimized_and_give_the_same_bits(path, example, is_optimized, open_model):
+    model = open_model(example().save(path))
+    level = model.session.get_session_options().graph_optimization_level
+    assert (level != onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL) == is_optimized
+    plain, *_ = onnxruntime.InferenceSession(path).run(None, {"features": ROWS})
+    assert model.run({"features": ROWS})["prediction"].tobytes() == plain.tobytes()
 
 
 def test_it_gives_its_outputs_in_the_files_order(path):
