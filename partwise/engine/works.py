@@ -7,7 +7,6 @@ and is called once per partition.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -25,9 +24,9 @@ from partwise.outcomes import PartitionStatus, Result, Skip
 from partwise.runs.bundle import (
     CATEGORIES_FILENAME,
     StoredArtifact,
+    content_file,
     local_content,
-    read_local_artifact,
-    write_new_file,
+    read_model,
 )
 from partwise.tables.calendar import in_zones, with_zones, zones_among
 from partwise.tables.categories import categories_of_rows, with_categories_of
@@ -53,14 +52,25 @@ class StoredModel:
     categories_path: str = ""
     categories_offset: int = 0
 
+    def read(self, serde: ModelSerde, context: PartitionContext, run_id: str) -> Any:
+        """Return the model."""
+        beside = self._external(context, run_id)
+        return read_model(serde, self._content(), self.artifact.filename, beside)
+
     @contextmanager
     def file(self, context: PartitionContext, run_id: str) -> Iterator[str]:
         """Give the path of the model's file, with its external data in the same folder."""
-        with read_local_artifact(self.path, self.offset, self.artifact) as path:
-            if self.external_data:
-                content = context.download(self.external_data, run_id=run_id)
-                write_new_file(Path(path).with_name(Path(self.external_data).name), content)
+        beside = self._external(context, run_id)
+        with content_file(self._content(), self.artifact.filename, beside) as path:
             yield path
+
+    def _content(self) -> bytes:
+        return local_content(self.path, self.offset, self.artifact)
+
+    def _external(self, context: PartitionContext, run_id: str) -> dict[str, bytes]:
+        if not self.external_data:
+            return {}
+        return {self.external_data: context.download(self.external_data, run_id=run_id)}
 
     def files(self) -> dict[str, bytes]:
         """Return what has to go with another form of the model: the categories, if it has any."""
@@ -175,8 +185,7 @@ class InferWork:
         if self.keeps_model and name in _kept_models:
             return _kept_models[name]
         serde = serde_by_name(model.artifact.serde, self.serde)
-        with model.file(context, self.training_run_id) as path:
-            trained = serde.read(path)
+        trained = model.read(serde, context, self.training_run_id)
         if self.keeps_model:
             _kept_models.clear()
             _kept_models[name] = trained

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from partwise.engine.outcome import INLINE_BYTES, Content, WrittenModel
 from partwise.errors import SerdeError
 from partwise.models.serdes import ModelSerde, serde_name
-from partwise.models.serdes.protocol import takes_streams
+from partwise.models.serdes.protocol import writes_streams
 from partwise.runs.bundle import read_model
 
 
@@ -22,7 +22,7 @@ def write_model(model: Any, serde: ModelSerde, directory: str) -> WrittenModel:
     """
     path = os.path.join(directory, serde.filename)
     content: Content = path
-    if takes_streams(serde):
+    if writes_streams(serde):
         with _Spool(path) as file:
             serde.write_stream(model, file)
             content = file.content()

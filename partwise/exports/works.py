@@ -43,7 +43,7 @@ from partwise.models.signature import (
     feeds_of_rows,
 )
 from partwise.outcomes import PartitionStatus
-from partwise.runs.bundle import content_file
+from partwise.runs.bundle import read_model
 from partwise.tables.classes import classes_among
 from partwise.trainers import HoldoutTrainer
 
@@ -239,8 +239,8 @@ class ExportWork:
             reason = f"The training run {self.training_run_id!r} has no model for this partition."
             return Produced(status=PartitionStatus.SKIPPED, reason=reason)
         proof, artifact = self.proof, model.artifact
-        with model.file(context, self.training_run_id) as path:
-            trained = serde_by_name(artifact.serde, self.serde).read(path)
+        reader = serde_by_name(artifact.serde, self.serde)
+        trained = model.read(reader, context, self.training_run_id)
         origin = Origin(
             training_run_id=self.training_run_id,
             partition_id=context.partition_id,
@@ -323,8 +323,7 @@ class ValidateWork:
                 {},
             )
         serde = serde_by_name(origin.model_serde, self.serde)
-        with content_file(content, origin.model_file) as path:
-            trained = serde.read(path)
+        trained = read_model(serde, content, origin.model_file)
         form = format_of(model.artifact.serde)
         data = with_trained_categories(data, model.trained_categories())
         # What the file says of itself is compared with what the model says now.

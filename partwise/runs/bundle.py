@@ -12,14 +12,14 @@ import stat
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from partwise.errors import IntegrityError, RunFormatError
-from partwise.models.serdes.protocol import ModelSerde, takes_streams
+from partwise.models.serdes.protocol import ModelSerde, reads_streams
 
 LOG_FILENAME = "log.txt"
 """The artifact that holds what a partition wrote."""
@@ -196,21 +196,12 @@ def _damaged(artifact: StoredArtifact, where: str) -> IntegrityError:
     )
 
 
-@contextmanager
-def read_local_artifact(path: str, offset: int, artifact: StoredArtifact) -> Iterator[str]:
-    """Give the path of a file with an artifact's content, read from a local file.
-
-    The stored bytes begin at `offset` of it.
+def local_content(path: str, offset: int, artifact: StoredArtifact) -> bytes:
+    """Return an artifact's content, whose stored bytes begin at `offset` of a local file.
 
     Raises:
         IntegrityError: The bytes are not those that were committed.
     """
-    with content_file(local_content(path, offset, artifact), artifact.filename) as name:
-        yield name
-
-
-def local_content(path: str, offset: int, artifact: StoredArtifact) -> bytes:
-    """Return an artifact's content, read from a local file as `read_local_artifact` does."""
     # As the store reads: a link could have us read any file of this machine.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
@@ -223,8 +214,10 @@ def local_content(path: str, offset: int, artifact: StoredArtifact) -> bytes:
 
 
 @contextmanager
-def content_file(content: bytes, filename: str) -> Iterator[str]:
-    """Give the path of a temporary file of this name and content: serdes read paths.
+def content_file(
+    content: bytes, filename: str, beside: Mapping[str, bytes] | None = None
+) -> Iterator[str]:
+    """Give the path of a temporary file of this name and content, with others in its folder.
 
     Raises:
         RunFormatError: The name leads out of the temporary folder.
@@ -236,18 +229,24 @@ def content_file(content: bytes, filename: str) -> Iterator[str]:
         # A file of the model directory of a gang may stand in a folder of its own.
         path.parent.mkdir(parents=True, exist_ok=True)
         write_new_file(path, content)
+        for name, other in (beside or {}).items():
+            write_new_file(path.with_name(Path(name).name), other)
         yield str(path)
 
 
-def read_model(serde: ModelSerde, content: bytes, filename: str) -> Any:
+def read_model(
+    serde: ModelSerde, content: bytes, filename: str, beside: Mapping[str, bytes] | None = None
+) -> Any:
     """Return the model of an artifact's content, by a temporary file only where its serde needs it.
 
+    `beside` has what its own file names, such as the weights of an ONNX model.
+
     Raises:
-        RunFormatError: The name leads out of the temporary folder.
+        RunFormatError: A name leads out of the temporary folder.
     """
-    if takes_streams(serde) and is_name_below(filename):
+    if not beside and reads_streams(serde) and is_name_below(filename):
         return serde.read_stream(_NamedBytes(content, filename))
-    with content_file(content, filename) as path:
+    with content_file(content, filename, beside) as path:
         return serde.read(path)
 
 

@@ -30,7 +30,7 @@ from partwise.runs.bundle import (
     artifact_from_row,
     content_file,
     decode,
-    write_new_file,
+    read_model,
 )
 from partwise.runs.contents import (
     are_there,
@@ -491,12 +491,13 @@ class Run:
         for artifact in artifacts:
             if artifact.serde:
                 reader = serde_by_name(artifact.serde, given)
-                with content_file(self._read(artifact, repr(key)), artifact.filename) as path:
-                    for other in artifacts:
-                        if other.filename == f"{artifact.filename}.data":
-                            content = self._read(other, repr(key))
-                            write_new_file(Path(path).with_name(Path(other.filename).name), content)
-                    return reader.read(path)
+                content = self._read(artifact, repr(key))
+                beside = {
+                    other.filename: self._read(other, repr(key))
+                    for other in artifacts
+                    if other.filename == f"{artifact.filename}.data"
+                }
+                return read_model(reader, content, artifact.filename, beside)
         why = row["error_message"] or row["reason"] or "it wrote none"
         raise ModelNotFoundError(
             f"The partition {key!r} of the run {self.run_id!r} is {row['status']} and has no "

@@ -21,7 +21,7 @@ import pytest
 
 from partwise.connector.context import check_filename
 from partwise.models.serdes import ModelSerde
-from partwise.models.serdes.protocol import takes_streams
+from partwise.models.serdes.protocol import reads_streams, writes_streams
 from partwise.runs.bundle import read_model
 
 
@@ -78,14 +78,14 @@ class SerdeContract:
         assert path.stat().st_size > 0
 
     def test_an_open_file_is_written_and_read_as_a_path_is(self, path: Path) -> None:
-        if not takes_streams(self.serde):
-            return
         model, file = self.model(), io.BytesIO()
         self.serde.write(model, str(path))
-        self.serde.write_stream(model, file)
-        assert file.getvalue() == path.read_bytes()
-        read = read_model(self.serde, file.getvalue(), path.name)
-        np.testing.assert_array_equal(self.predictions(model), self.predictions(read))
+        if writes_streams(self.serde):
+            self.serde.write_stream(model, file)
+            assert file.getvalue() == path.read_bytes()
+        if reads_streams(self.serde):
+            read = read_model(self.serde, path.read_bytes(), path.name)
+            np.testing.assert_array_equal(self.predictions(model), self.predictions(read))
 
     def test_the_serde_travels_between_processes(self) -> None:
         copy = pickle.loads(pickle.dumps(self.serde))

@@ -10,7 +10,7 @@ from partwise.engine.outcome import INLINE_BYTES
 from partwise.engine.written_models import read_written, write_model
 from partwise.errors import SerdeError
 from partwise.models.serdes import PickleSerde
-from partwise.models.serdes.protocol import takes_streams
+from partwise.models.serdes.protocol import reads_streams, writes_streams
 
 
 class PathSerde:
@@ -81,13 +81,16 @@ def test_a_serde_that_writes_files_goes_on_to_write_them(tmp_path) -> None:
 
 @pytest.mark.parametrize("serde", [OwnWrite(), OwnRead()])
 def test_a_class_derived_from_ours_is_asked_for_what_it_does_itself(tmp_path, serde) -> None:
-    assert takes_streams(PickleSerde())
-    assert not takes_streams(serde)
+    assert writes_streams(PickleSerde())
+    assert reads_streams(PickleSerde())
+    assert writes_streams(serde) == isinstance(serde, OwnRead)
+    assert reads_streams(serde) == isinstance(serde, OwnWrite)
     read = read_written(serde, write_model(1.5, serde, str(tmp_path)))
     assert read == ([1.5, "with a note"] if isinstance(serde, OwnWrite) else ("as read", 1.5))
 
 
 def test_one_that_is_derived_and_has_its_own_streams_is_asked_for_these(tmp_path) -> None:
-    assert takes_streams(OwnBoth())
+    assert writes_streams(OwnBoth())
+    assert reads_streams(OwnBoth())
     written = write_model(1.5, OwnBoth(), str(tmp_path))
     assert read_written(OwnBoth(), written) == 1.5

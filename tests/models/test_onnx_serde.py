@@ -1,10 +1,13 @@
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 
-from partwise.errors import SerdeError
+from partwise.errors import IntegrityError, SerdeError
 from partwise.models.onnx_model import OnnxModel
 from partwise.models.serdes import OnnxSerde
+from partwise.runs.bundle import read_model
 from partwise.testing import SerdeContract
 from tests.exports.proof.onnx_examples import ROWS, linear, wide
 
@@ -37,6 +40,13 @@ class TestOnnxSerde(SerdeContract):
         (case,) = example.cases
         found = self.serde.read(str(path)).run(case.feeds)["prediction"]
         np.testing.assert_array_equal(found, model.run(case.feeds)["prediction"])
+
+    def test_weights_that_did_not_come_with_the_model_are_asked_for(self, path):
+        file = wide().save(self.folder / path.name, embedded_bytes=0)
+        with pytest.raises(
+            IntegrityError, match=r"\.data', which .* names .*, did not come with it"
+        ):
+            read_model(self.serde, Path(file).read_bytes(), path.name)
 
     def test_anything_else_is_refused(self, path):
         with pytest.raises(SerdeError, match=r"cannot write a builtins\.dict: it takes an OnnxMo"):

@@ -19,7 +19,6 @@ from partwise.runs.bundle import (
     content_file,
     decode,
     local_content,
-    read_local_artifact,
 )
 from partwise.store.store import Store
 
@@ -84,28 +83,23 @@ def test_damaged_bytes_are_never_returned(content) -> None:
             decode(cut, artifact, "it")
 
 
-def test_an_artifact_of_a_local_file_is_a_file_of_its_own(tmp_path) -> None:
+def test_an_artifact_is_read_where_it_stands_in_a_local_file(tmp_path) -> None:
     writer = BundleWriter("bundles/x.zip")
     writer.add("a", "first.txt", b"first", "")
     artifact = writer.add("a", "second.txt", b"second " * 100, "")
     path = tmp_path / "x.zip"
     path.write_bytes(writer.close())
-    with read_local_artifact(str(path), artifact.offset, artifact) as name:
-        assert name.endswith("/second.txt")
-        with open(name, "rb") as file:
-            assert file.read() == b"second " * 100
+    assert local_content(str(path), artifact.offset, artifact) == b"second " * 100
     path.write_bytes(path.read_bytes()[: artifact.offset + 3])
-    with (
-        pytest.raises(IntegrityError, match="differs"),
-        read_local_artifact(str(path), artifact.offset, artifact),
-    ):
-        pass
+    with pytest.raises(IntegrityError, match="differs"):
+        local_content(str(path), artifact.offset, artifact)
 
 
-def test_a_content_file_goes_when_it_was_read() -> None:
-    with content_file(b"x", "model.ubj") as name:
-        assert name.endswith("/model.ubj")
-    assert not Path(name).exists()
+def test_a_content_file_goes_when_it_was_read_with_what_stood_beside_it() -> None:
+    with content_file(b"x", "model.onnx", {"folder/model.onnx.data": b"weights"}) as name:
+        assert name.endswith("/model.onnx")
+        assert Path(f"{name}.data").read_bytes() == b"weights"
+    assert not Path(name).parent.exists()
 
 
 def bomb(size: int, claimed: int) -> tuple[bytes, StoredArtifact]:

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from partwise.errors import SerdeError
+from partwise.models.onnx_files import check_embedded
 from partwise.models.serdes.damage import readable
 
 
@@ -52,3 +53,10 @@ class OnnxSerde:
 
         with readable(file_path, "onnxruntime"):
             return OnnxModel.from_file(file_path)
+
+    def read_stream(self, file: BinaryIO) -> Any:
+        """Return the model of an open file, without external data; see `read`."""
+        from partwise.models.onnx_model import OnnxModel
+
+        with readable(file.name, "onnxruntime"):
+            return OnnxModel.of_content(check_embedded(file.read(), Path(file.name).name))

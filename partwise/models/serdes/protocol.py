@@ -35,29 +35,35 @@ class ModelSerde(Protocol):
         """Return the model that `write` put there, ready for prediction."""
 
 
-class StreamSerde(ModelSerde, Protocol):
-    """A serde that can do without a path of its own, and so without a file for each model.
-
-    `write` and `read` do the same with a path, to the last bit.
-    """
+class StreamWriter(ModelSerde, Protocol):
+    """A serde that can write without a path of its own, and so without a file for each model."""
 
     def write_stream(self, model: Any, file: BinaryIO) -> None:
-        """Write the model to an open file, of which only `write` is called."""
+        """Write to an open file, of which only `write` is called, what `write` writes to a path."""
+
+
+class StreamReader(ModelSerde, Protocol):
+    """A serde that can read without a path of its own."""
 
     def read_stream(self, file: BinaryIO) -> Any:
-        """Return the model that stands in an open file, whose `name` is for messages."""
+        """Return what `read` returns, of an open file, whose `name` is for messages."""
 
 
-def takes_streams(serde: ModelSerde) -> TypeGuard[StreamSerde]:
-    """Whether a serde writes and reads without a path what it does with one."""
-    return _takes_streams(type(serde))
+class StreamSerde(StreamWriter, StreamReader, Protocol):
+    """A serde that can do both."""
+
+
+def writes_streams(serde: ModelSerde) -> TypeGuard[StreamWriter]:
+    """Whether a serde writes without a path what it writes with one."""
+    return _is_ours(type(serde), "write")
+
+
+def reads_streams(serde: ModelSerde) -> TypeGuard[StreamReader]:
+    """Whether a serde reads without a path what it reads with one."""
+    return _is_ours(type(serde), "read")
 
 
 @cache
-def _takes_streams(kind: type) -> bool:
-    return all(_is_ours(kind, name) for name in ("write", "read"))
-
-
 def _is_ours(kind: type, name: str) -> bool:
     """Whether a class has a way by streams, and no later way by paths.
 
