@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 _STATUS = ("Umask:", "Seccomp:")
+DASKS_FOLDER = "dask-scratch-space"
+"""Stands in the path of the folders that Dask puts before all others, one for each worker."""
 _SUFFIXES = tuple(all_suffixes())
 _CREDENTIALS = struct.Struct("3i")
 
@@ -48,11 +50,14 @@ def digest_of(module: str, variables: Mapping[str, str], libraries: Sequence[str
     """Return a name for what a child would find that a process like this one starts.
 
     It has another one where anything of it differs, but for what is set for each server that is
-    forked: its import path, where that names folders without code, and its signals.
+    forked: Dask's own folders on its import path, if they are without code, and its signals; and
+    for the size of a terminal, which an interactive Python hands on to workers only.
     """
-    places = [place for place in sys.path if _holds_code(place)]
+    # The library `readline` sets them past `os.environ`.
+    named = sorted(each for each in variables.items() if each[0] not in ("LINES", "COLUMNS"))
+    places = [place for place in sys.path if DASKS_FOLDER not in place or _holds_code(place)]
     found = [
-        *(module, sorted(variables.items()), sorted(libraries)),
+        *(module, named, sorted(libraries)),
         *(folder_number(), places, last_changes(places), _inherited()),
     ]
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()
@@ -94,7 +99,8 @@ def peer_of(connection: socket.socket) -> tuple[int, int]:
 def _holds_code(place: str) -> bool:
     """Whether anything can be imported from a place.
 
-    Dask puts folders of its own before all others, another one for each worker.
+    Asked of Dask's only, as others may fill in between: a store in the working directory did, and
+    children of the first run there were not forked.
     """
     if not os.path.isdir(place):
         return os.path.exists(place)
@@ -105,8 +111,9 @@ def _holds_code(place: str) -> bool:
                 continue
             if entry.name.endswith(_SUFFIXES):
                 return True
-            # A package; an empty folder is none, such as Dask's for what it would spill.
-            if entry.name.isidentifier() and entry.is_dir() and os.listdir(entry):
+            # A package; none is a folder without code, such as Dask's for what it has spilled.
+            is_package = entry.name.isidentifier() and entry.is_dir()
+            if is_package and any(name.endswith(_SUFFIXES) for name in os.listdir(entry)):
                 return True
     return False
 

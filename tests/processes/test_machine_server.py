@@ -114,6 +114,30 @@ def test_a_child_that_would_find_anything_else_is_not_forked_from_it(
 
 
 @pytest.mark.parametrize(
+    ("folder", "file", "is_forked"),
+    [
+        ("here", "artifacts/runs/document.json", True),
+        ("dask-scratch-space/worker", "storage/spilled", True),
+        ("dask-scratch-space/worker", "sent_by_dask.py", False),
+    ],
+)
+def test_what_comes_to_stand_in_a_folder_of_the_path_matters_where_it_is_code_of_dasks(
+    begin, library, start, tmp_path, monkeypatch, folder, file, is_forked
+) -> None:
+    library()
+    place = tmp_path / folder
+    if folder == "here":
+        monkeypatch.syspath_prepend(str(place))
+    process, token = begin()
+    if folder != "here":
+        monkeypatch.syspath_prepend(str(place))
+    (place / file).parent.mkdir(parents=True)
+    (place / file).touch()
+    child = start(modules=["slow_library"], token=token)
+    assert (server_of(child).ppid() == process.pid) == is_forked
+
+
+@pytest.mark.parametrize(
     "text",
     ["os.abort()", "raise ImportError('not here')", "threading.Thread(target=wait).start()"],
     ids=["crashes", "fails", "starts a thread"],
@@ -192,6 +216,15 @@ def test_a_killed_worker_takes_its_children_along(
         worker.send_signal(number)
     wait_for(lambda: not any(map(is_running, [*pids, server.pid])), "all of them end", 15)
     assert (process.poll() is None) is not of_machine
+
+
+def test_the_size_of_a_terminal_makes_no_difference(begin, library, start, monkeypatch) -> None:
+    library()
+    process, token = begin()
+    # As `readline` does, which an interactive Python imports, for all but Python itself.
+    monkeypatch.setenv("COLUMNS", "80")
+    child = start(modules=["slow_library"], token=token)
+    assert server_of(child).ppid() == process.pid
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
