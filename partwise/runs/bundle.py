@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from isal import isal_zlib
+
 from partwise.errors import IntegrityError, RunFormatError
 from partwise.models.serdes.protocol import ModelSerde, reads_streams
 
@@ -29,6 +31,8 @@ CATEGORIES_FILENAME = "partwise-categories.arrow"
 
 COMPRESS_FROM_BYTES = 256
 PROBE_BYTES = 4096
+_LEVEL, _RAW = 1, -15
+"""How ISA-L deflates, and the window of deflated bytes without a header, as zips have them."""
 WORTHWHILE = 0.8
 MOST_INFLATED = 1032
 """Bytes that one deflated byte can stand for: https://zlib.net/zlib_tech.html."""
@@ -103,6 +107,23 @@ class _Zip(zipfile.ZipFile):
     def __del__(self) -> None:
         pass
 
+    def add(self, entry: zipfile.ZipInfo, stored: bytes, content: bytes) -> int:
+        """Add content as the bytes that it is stored as; return where these begin.
+
+        What `writestr` does, but for deflating, which ISA-L does in a fifth of the time of zlib.
+        """
+        entry.CRC, entry.file_size = isal_zlib.crc32(content), len(content)
+        entry.compress_size, entry.header_offset = len(stored), self.start_dir
+        buffer: Any = self.fp
+        buffer.write(entry.FileHeader())
+        offset: int = buffer.tell()
+        buffer.write(stored)
+        self.filelist.append(entry)
+        self.NameToInfo[entry.filename] = entry
+        self.start_dir = buffer.tell()
+        self._didModify = True
+        return offset
+
 
 class BundleWriter:
     """Collects artifacts in memory; `close` gives the zip's bytes."""
@@ -126,18 +147,19 @@ class BundleWriter:
         """Add one artifact, deflated where that is worth it."""
         if self._zip is None:
             self._zip = _Zip(self._buffer, "w")
-        compression = zipfile.ZIP_DEFLATED if _is_compressible(content) else zipfile.ZIP_STORED
         entry = zipfile.ZipInfo(f"{partition_id}/{filename}", date_time=(1980, 1, 1, 0, 0, 0))
         entry.external_attr = 0o644 << 16
-        self._zip.writestr(entry, content, compress_type=compression, compresslevel=1)
+        stored = content
+        if is_deflated := _is_compressible(content):
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            stored = isal_zlib.compress(content, _LEVEL, _RAW)
         return StoredArtifact(
             filename=filename,
             bundle=self.path,
-            # A buffer can seek, so that sizes stand in the header and nothing follows the bytes.
-            offset=self._buffer.tell() - entry.compress_size,
+            offset=self._zip.add(entry, stored, content),
             size_bytes=len(content),
-            stored_bytes=entry.compress_size,
-            compression="deflate" if compression == zipfile.ZIP_DEFLATED else "stored",
+            stored_bytes=len(stored),
+            compression="deflate" if is_deflated else "stored",
             sha256=hashlib.sha256(content).hexdigest(),
             serde=serde,
         )
@@ -153,7 +175,7 @@ def _is_compressible(content: bytes) -> bool:
     if len(content) < COMPRESS_FROM_BYTES:
         return False
     probe = content[:PROBE_BYTES]
-    return len(zlib.compress(probe, 1)) < WORTHWHILE * len(probe)
+    return len(isal_zlib.compress(probe, _LEVEL, _RAW)) < WORTHWHILE * len(probe)
 
 
 def decode(stored: bytes, artifact: StoredArtifact, where: str) -> bytes:
@@ -171,7 +193,7 @@ def decode(stored: bytes, artifact: StoredArtifact, where: str) -> bytes:
         # nothing at all where no deflated bytes could become so many.
         if artifact.size_bytes > len(stored) * MOST_INFLATED:
             raise _damaged(artifact, where)
-        inflater = zlib.decompressobj(wbits=-15)
+        inflater = zlib.decompressobj(_RAW)
         try:
             content = inflater.decompress(stored, artifact.size_bytes + 1)
         except zlib.error as error:
