@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from partwise.errors import SerdeError
-from partwise.models.onnx_files import check_embedded
 from partwise.models.serdes.damage import readable
 
 
@@ -56,6 +55,7 @@ class OnnxSerde:
 
     def read_stream(self, file: BinaryIO) -> Any:
         """Return the model of an open file, without external data; see `read`."""
+        from partwise.models.onnx_files import check_embedded
         from partwise.models.onnx_model import OnnxModel
 
         with readable(file.name, "onnxruntime"):
