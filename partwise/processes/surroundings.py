@@ -15,6 +15,12 @@ from importlib.machinery import all_suffixes
 from pathlib import Path
 from typing import Any
 
+_PASSING = {
+    # `readline`, which an interactive Python imports, sets them for processes that it starts only.
+    *("LINES", "COLUMNS"),
+    # Dask sets it in a driver that starts a cluster, so that a second run would begin all again.
+    "__DASK_PARENT_PID",
+}
 _STATUS = ("Umask:", "Seccomp:")
 DASKS_FOLDER = "dask-scratch-space"
 """Stands in the path of the folders that Dask puts before all others, one for each worker."""
@@ -51,10 +57,9 @@ def digest_of(module: str, variables: Mapping[str, str], libraries: Sequence[str
 
     It has another one where anything of it differs, but for what is set for each server that is
     forked: Dask's own folders on its import path, if they are without code, and its signals; and
-    for the size of a terminal, which an interactive Python hands on to workers only.
+    for variables that come and go with what a driver does.
     """
-    # The library `readline` sets them past `os.environ`.
-    named = sorted(each for each in variables.items() if each[0] not in ("LINES", "COLUMNS"))
+    named = sorted(each for each in variables.items() if each[0] not in _PASSING)
     places = [place for place in sys.path if DASKS_FOLDER not in place or _holds_code(place)]
     found = [
         *(module, named, sorted(libraries)),

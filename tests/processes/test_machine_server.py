@@ -218,13 +218,17 @@ def test_a_killed_worker_takes_its_children_along(
     assert (process.poll() is None) is not of_machine
 
 
-def test_the_size_of_a_terminal_makes_no_difference(begin, library, start, monkeypatch) -> None:
+@pytest.mark.parametrize("name", ["COLUMNS", "__DASK_PARENT_PID"])
+def test_what_a_driver_sets_in_passing_makes_no_difference(
+    begin, library, start, monkeypatch, name
+) -> None:
     library()
     process, token = begin()
-    # As `readline` does, which an interactive Python imports, for all but Python itself.
-    monkeypatch.setenv("COLUMNS", "80")
+    # As an interactive Python does, and Dask with the first cluster.
+    monkeypatch.setenv(name, "80")
     child = start(modules=["slow_library"], token=token)
     assert server_of(child).ppid() == process.pid
+    assert begin() == (process, token)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
