@@ -7,7 +7,8 @@ its start, from a folder in PYTHONPATH, and so in all processes that this one st
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -97,6 +98,13 @@ def distributions_of(requirements: Iterable[str]) -> set[str]:
     return {name for name, _ in found}
 
 
+@cache
+def _installed() -> tuple[Mapping[str, list[str]], frozenset[str]]:
+    """Return the distributions of each module, and the names of all: many files are read for it."""
+    names = frozenset(str(each.metadata["Name"]) for each in metadata.distributions())
+    return metadata.packages_distributions(), names
+
+
 def hide_others(folder: Path, requirements: Iterable[str]) -> Path:
     """Write what hides all that is not installed with requirements.
 
@@ -108,13 +116,12 @@ def hide_others(folder: Path, requirements: Iterable[str]) -> Path:
         The folder, which is to come first in PYTHONPATH.
     """
     there = distributions_of(requirements)
-    owners = metadata.packages_distributions()
+    owners, names = _installed()
     modules = {
         module
-        for module, names in owners.items()
-        if there.isdisjoint(canonicalize_name(name) for name in names)
+        for module, owned in owners.items()
+        if there.isdisjoint(canonicalize_name(name) for name in owned)
     }
-    names = {str(each.metadata["Name"]) for each in metadata.distributions()}
     others = {name for name in names if canonicalize_name(name) not in there}
     folder.mkdir(exist_ok=True)
     text = _HIDING.format(modules=sorted(modules), distributions=sorted(others))

@@ -2,8 +2,8 @@
 
 It stands alone, since most of what tests import is hidden there (`only_installed`). BLOCKS is a
 file of JSON, a list of a language and a text; what each script or command printed, or the error of
-the first that failed, goes to PRINTED in the same order. All share one cluster, and each run has
-one shard, for which one worker starts one process.
+the first that failed, goes to PRINTED in the same order. All share one cluster, which starts when
+it is first asked for, and each run has one shard, for which one worker starts one process.
 """
 
 import io
@@ -12,7 +12,8 @@ import shlex
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 
 # A reader's script has its own folder there.
@@ -53,11 +54,13 @@ if __name__ == "__main__":
 
     started = LocalCluster(workers=2).client
 
-    with started() as shared:
+    with ExitStack() as stack:
+        # Some commands need none.
+        shared = cache(lambda: stack.enter_context(started()))
 
         @contextmanager
         def client(self: LocalCluster):
-            yield shared
+            yield shared()
 
         LocalCluster.client = client
         plan.default_n_shards = lambda *_: 1

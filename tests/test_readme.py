@@ -1,9 +1,10 @@
 """README.md and the pages under docs/: their commands and scripts are run as they stand there.
 
-All pages share one folder, in the order of PAGES, and their runs go to the session's two workers;
-the quick tests run the commands of the README only. Commands run in this process, on a table of
-fewer stores than `make demo` writes. One slow test runs those of the README as a reader does: each
-in a process of its own, with a cluster of its own, on the whole table.
+All pages share one folder. Those that tell to install the same share a process with a cluster too,
+and the order is that of PAGES by their first page. The quick tests run the commands of the README
+only, in this process and on the session's two workers. The table has fewer stores than `make demo`
+writes. One slow test runs the README as a reader does: each command in a process of its own, with a
+cluster of its own, on the whole table.
 """
 
 import io
@@ -154,15 +155,22 @@ def run_blocks(page: Path, blocks: list[Block], folder: Path) -> list[str]:
     return texts
 
 
-def run_page(page: Path, folder: Path) -> None:
-    """Run the commands and scripts of a page, as far as they need no process of their own."""
-    blocks = [b for b in blocks_of(page) if not b.is_slow and b.language in ("python", "bash")]
-    if page == README:
-        # Its script does all of its commands once more.
-        blocks = [block for block in blocks if block.language == "bash"]
+def run_pages(pages: list[Path], folder: Path) -> None:
+    """Run the commands and scripts of pages that tell to install the same, in one process.
+
+    Those that need a process of their own are left out.
+    """
+    blocks = [
+        block
+        for page in pages
+        for block in blocks_of(page)
+        # The README's script does all of its commands once more.
+        if block.language in (("bash",) if page == README else ("python", "bash"))
+        if not block.is_slow
+    ]
     if not blocks:
         return
-    texts = iter(run_blocks(page, blocks, folder))
+    texts = iter(run_blocks(pages[0], blocks, folder))
     for block in blocks:
         if block.language == "python":
             assert next(texts) or "Contract" in block.text
@@ -176,12 +184,16 @@ def test_the_commands_of_the_readme(here):
             check_output(command, run_command(command), STORES)
 
 
-@pytest.mark.slow  # a process and a cluster for each page
+@pytest.mark.slow  # a process and a cluster for pages that tell to install the same
 def test_the_commands_and_scripts_of_every_page_with_only_what_it_tells_to_install(
     folder, prefect_server
 ):
+    together: dict[frozenset[str], list[Path]] = {}
     for page in PAGES_WITH_BLOCKS:
-        run_page(page, folder)
+        there = frozenset(distributions_of(told_by(page.read_text())))
+        together.setdefault(there, []).append(page)
+    for pages in together.values():
+        run_pages(pages, folder)
 
 
 @pytest.mark.slow  # a process with a cluster of its own
