@@ -17,6 +17,7 @@ from partwise.processes import warm_server
 from partwise.processes.family import children_of, is_running
 from partwise.processes.forking import ENVIRONMENT_MARK, MARK_BYTES
 from partwise.processes.starting import python_words
+from partwise.processes.worker_server import user_variables
 from tests.engine.process_look import LIBRARIES, Look
 from tests.own_cluster import wait_for
 
@@ -116,7 +117,7 @@ def test_a_child_finds_what_a_process_of_its_own_would_find(servers, tmp_path) -
                 check=True,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                env={**os.environ, **variables},
+                env=user_variables() | variables,
             )
         else:
             discard_child()
