@@ -169,7 +169,7 @@ def test_ctrl_c_ends_the_ranks_and_a_resume_goes_on(train, rows, tmp_path, store
     (tmp_path / "sleep").touch()
 
     def interrupt() -> None:
-        while not (tmp_path / "here-1").exists():
+        while not all((tmp_path / f"here-{rank}").exists() for rank in range(2)):
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
