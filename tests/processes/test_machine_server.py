@@ -19,6 +19,7 @@ from partwise.processes import warm_server
 from partwise.processes.family import is_running
 from partwise.processes.machine_server import MACHINE_SERVERS, MachineServers
 from partwise.processes.warm_server import WarmServers
+from partwise.processes.worker_server import user_variables
 from tests.engine.process_look import look
 from tests.own_cluster import wait_for
 
@@ -49,7 +50,7 @@ def begin(machine):
     """Begin to load `slow_library`; return the process and the token."""
 
     def call(**variables: str) -> tuple[subprocess.Popen[bytes], str]:
-        token = machine.begin(CHILD, {**os.environ, **variables}, ["slow_library"])
+        token = machine.begin(CHILD, user_variables() | variables, ["slow_library"])
         return next(reversed(machine._servers.values()))[1], token
 
     return call
