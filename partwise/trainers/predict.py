@@ -48,6 +48,7 @@ def default_predict(
     if library == "xgboost" and hasattr(model, "get_categories"):
         return predict_xgboost(data, model)
     table = data.to_arrow()
+    # Of a formula the names are terms, such as C(line)[T.2], and not columns: it reads the frame.
     if _has_formula(model):
         return model.predict(DataConnector(table).to_pandas())
     names = _names_of_features(model)

@@ -131,6 +131,7 @@ class LabelSettings(Settings):
         if self.classes:
             class_array(label, kind, self.classes)
             return
+        # Categories of text need names as well: each partition has codes of its own.
         values = kind.value_type if pa.types.is_dictionary(kind) else kind
         if is_text(values) and task != "regression":
             raise ColumnError(

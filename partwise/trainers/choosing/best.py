@@ -322,6 +322,7 @@ class Best(HoldoutTrainer):
         One whose last fit fails has lost as well.
         """
         lost: dict[str, _Answer] = {}
+        # sorted() is stable: of candidates with equal losses, the one that is listed first is kept.
         for answer in sorted(answers, key=lambda each: each.loss):
             if answer.choice is None or answer.loss == float("inf"):
                 continue
@@ -395,6 +396,7 @@ def _ask(
     began = time.monotonic()
     try:
         choice = choose(candidate, rows, context, question)
+    # Memory that is gone is the whole child's: no candidate has lost by that.
     except MemoryError:
         raise
     except Exception as error:

@@ -97,6 +97,7 @@ class Study:
             scored = self._score(trial)
         except PrunedError as error:
             state, reason = "pruned", str(error)
+        # The child's memory is gone, and a trial that is counted as lost would hide that.
         except MemoryError:
             raise
         except Exception as error:

@@ -81,6 +81,7 @@ class FeatureTables:
     def _of_dictionary(self, name: str, chunk: pa.DictionaryArray) -> pa.Array:
         """Look up each value of a dictionary once, and not that of each row."""
         known, codes = self._codes.get(name, (None, None))
+        # Batches of one share have the same dictionary as a rule, whose values are looked up once.
         if known is None or not known.equals(chunk.dictionary):
             known = chunk.dictionary
             codes = self._looked_up(name, pa.table({name: known}))

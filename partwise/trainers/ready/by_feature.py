@@ -38,6 +38,7 @@ def _directions(given: Any, names: Sequence[str]) -> list[int]:
             _place(MONOTONE, name, names)
         values = [given.get(name, 0) for name in names]
     else:
+        # As text XGBoost has "(1,-1)", and LightGBM "1,-1": both are taken for either library.
         values = _read(MONOTONE, given, f"[{given.strip('()[] ')}]") if _text(given) else [*given]
         if len(values) != len(names):
             raise InputError(
@@ -55,6 +56,7 @@ def _directions(given: Any, names: Sequence[str]) -> list[int]:
 
 def _groups(given: Any, names: Sequence[str]) -> list[list[int]]:
     groups = _read(INTERACTION, given, f"[{given}]") if _text(given) else given
+    # LightGBM's text has no brackets around all groups, and XGBoost's has.
     if _text(given) and len(groups) == 1 and all(isinstance(each, list) for each in groups[0]):
         groups = groups[0]
     if not isinstance(groups, list | tuple) or not all(

@@ -187,6 +187,7 @@ class LightGBMTrainer(BoostingTrainer):
             list(data.categories[name]) for name in data.columns.categorical
         ]
         predictions: Any = booster.predict(data.holdout.features) if has_holdout else None
+        # LightGBM (4.7) leaves 0 there where there was no early stopping.
         rounds = booster.best_iteration if booster.best_iteration > 0 else rounds
         return Fit(model=booster, rounds=rounds, predictions=predictions)
 

@@ -149,6 +149,7 @@ class Mean(PlainTrainer):
         labels = rows.labels[train]
         if self.predicts != "multiclass":
             return ConstantModel(values=np.array([labels.mean()]))
+        # A partition may lack a class, also the last one, and all models have the same outputs.
         counts = np.bincount(labels.astype(np.int64), minlength=self._n_classes())
         return ConstantModel(values=counts / counts.sum())
 
