@@ -130,6 +130,7 @@ def complete_checkpoints(store: Store, root: str) -> list[str]:
     """Return the names of the checkpoints that count, in the order of time."""
     paths = (path.removeprefix(f"{root}/").split("/") for path in store.list(f"{root}/"))
     names = (parts[0] for parts in paths if parts[1:] == [DOCUMENT])
+    # By numbers: as text, attempt 100 would stand before attempt 99.
     return sorted((name for name in names if _NAME.fullmatch(name)), key=checkpoint_order)
 
 

@@ -129,6 +129,7 @@ def settle_unchanged(claim: Claim, started_at: datetime) -> Run:
     before = claim.existing.shown
     summary = before.model_copy(
         update={
+            # The one before may be of an older release, whose documents had no seal.
             "format_version": SummaryDocument.model_fields["format_version"].default,
             "generation": claim.generation,
             # One that was cancelled after the last partition was done, too.

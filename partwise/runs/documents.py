@@ -129,6 +129,7 @@ class Document(BaseModel):
         except (ValueError, AttributeError) as error:
             raise RunFormatError(f"{where} is not a JSON document: {error}") from error
         newest = cls.model_fields["format_version"].default
+        # By its very type: isinstance() would take JSON's true for version 1.
         if type(version) is not int or not 1 <= version <= newest:
             raise RunFormatError(
                 f"{where} has format version {version!r}, and this release reads up to "

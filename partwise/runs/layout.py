@@ -69,6 +69,8 @@ def lay_out(run: Run, target: Store | str | Path) -> int:
             for row in left_out.to_pylist()
         ],
     }
+    # Before the index that no longer lists them: killed in between, a second call still knows them
+    # by the old one, and deletes them.
     for path in sorted(earlier - _files_of(index)):
         target.delete(path)
     target.write(INDEX_FILE, json.dumps(index, indent=1, default=str).encode() + b"\n")

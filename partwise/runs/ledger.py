@@ -245,6 +245,7 @@ def read_ledger(content: bytes, where: str) -> pa.Table:
     # As sums may overflow, none of the three is believed before.
     within = [pc.greater_equal(each, 0) for each in (offsets, counts)]
     within.append(pc.less_equal(counts, pc.subtract(placed["rows_in_file"], offsets)))
+    # With min_count, as Arrow's all() of no rows is null, by which such a ledger would be refused.
     if not all(pc.all(each, skip_nulls=False, min_count=0).as_py() for each in within):
         raise RunFormatError(f"{where} is not a ledger: it names rows that are in no file.")
     artifacts = pc.list_flatten(table["artifacts"])
@@ -291,6 +292,7 @@ def merge(tables: Iterable[pa.Table], written_in: Iterable[int] = ()) -> pa.Tabl
     segments = list(tables)
     if not segments:
         return None
+    # Keys may have become wider since an earlier generation, such as text with offsets of 64 bits.
     table = pa.concat_tables(segments, promote_options="permissive")
     generations = list(written_in) or [0] * len(segments)
     lengths = [part.num_rows for part in segments]
@@ -454,6 +456,7 @@ def metric_values(table: pa.Table) -> Iterator[tuple[str, np.ndarray, np.ndarray
     names = metrics.keys[start:stop].dictionary_encode()
     values = metrics.items[start:stop].to_numpy(zero_copy_only=False)
     codes = names.indices.to_numpy()
+    # Stable, so that the rows of each metric stay ascending.
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(names.dictionary)))
     found = names.dictionary.to_pylist()

@@ -27,6 +27,7 @@ def new_file(path: Path, *, overwrite: bool) -> Iterator[Path]:
     check_free(path, overwrite=overwrite)
     # A link is followed: its target is what is to be replaced.
     target = path.resolve()
+    # Beside it, and so on its file system: there a name is given in one step.
     temporary = target.with_name(f".partwise-{secrets.token_hex(8)}.tmp")
     try:
         yield temporary

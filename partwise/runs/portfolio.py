@@ -13,6 +13,7 @@ PORTFOLIO_FILE = "portfolio.json"
 class Portfolio(BaseModel):
     """The few settings of a trainer that together leave the least regret."""
 
+    # Ignored: where keys are configured, the members of a seal stand beside these.
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     format_version: int = 1

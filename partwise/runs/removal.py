@@ -92,6 +92,8 @@ def remove_run(store: Store, run_id: str, looked_at: Removal | None = None) -> R
 def _files(store: Store, run_id: str) -> list[str]:
     """Return the paths of what a removal deletes."""
     root = run_path(run_id) + "/"
+    # What a run was, its ID stays; the mark says that it is removed, and by the lease nobody else
+    # is at work in it.
     return [
         path
         for path in store.list(root)

@@ -124,6 +124,7 @@ def unneeded(store: Store, run_id: str, documents: Iterable[str], since: datetim
         if name in needed:
             kept |= _parts_of(store, run_id, name.removeprefix(f"{SENT}/"))
     for path in parts:
+        # Parts are written before the list that names them, which may not be there yet.
         if path not in kept and not _is_younger(store, path, since):
             yield path
 

@@ -136,6 +136,7 @@ def trials_table(trials: Sequence[Trial]) -> pa.Table:
 def _array(values: list[Any]) -> pa.Array:
     try:
         return pa.array(values)
+    # A setting may be a number in one trial and text in another: a choice can hold both.
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         return pa.array([json.dumps(value) for value in values], pa.string())
 

@@ -262,6 +262,7 @@ class View:
             attempt = [number] + [
                 other
                 for other in document.compatible
+                # Unknown inputs are equal to no others, not even to unknown ones.
                 if inputs is not None and self.document(other).inputs_fingerprint == inputs
             ]
             seen |= set(attempt)
@@ -282,6 +283,7 @@ class View:
 
     def lost(self, name: str, why: str) -> PartwiseError:
         """Return what to raise for a file that is not as it was written; `why`: "is gone"."""
+        # Asked now: what a removal or a newer generation has taken meanwhile is not damage.
         now = open_view(self._store, self._document, self._run_sha256)
         if now.removed > self.removed:
             return self._removed_since()
