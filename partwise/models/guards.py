@@ -50,6 +50,7 @@ class Guard:
     def __str__(self) -> str:
         """Return it in words."""
         what = "NaN" if self.refuses == "nan" else f"values {self.refuses} {self.limit:g}"
+        # All digits of a whole number, of which :g would leave six.
         if isinstance(self.limit, int) and self.refuses != "nan":
             what = f"values {self.refuses} {self.limit}"
         return f"{what} in {self.input!r}"

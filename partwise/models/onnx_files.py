@@ -74,6 +74,7 @@ def save_onnx(
             f"The model has {size:,} bytes apart from external data; ONNX files "
             f"end at {_PROTOBUF_BYTES:,}. Train a smaller one, or export it in another format."
         )
+    # Without this, protobuf leaves the order of maps open, and equal models may give other bytes.
     path.write_bytes(model.SerializeToString(deterministic=True))
 
 
@@ -156,6 +157,7 @@ def _open_onnx(
         if place.file_name not in sizes:
             what = f"The file {place.file_name!r}, which the model {name!r} names for its weights,"
             external = Path(folder, place.file_name)
+            # The model may be a link, since its caller named it; what a model names, nobody chose.
             with _opened(external, left, what, os.O_NOFOLLOW) as (file, size):
                 sizes[place.file_name] = size
                 taken[place.file_name] = take(file, size)

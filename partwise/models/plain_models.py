@@ -181,6 +181,7 @@ class LinearModel(PlainModel):
         scaled = (self.design.matrix(table) - self.centres) / self.scales
         sums = scaled @ self.weights + self.intercepts
         if self.link == "softmax":
+            # Less the largest of each row, so that no power overflows; the shares are the same.
             powers = np.exp(sums - sums.max(axis=1, keepdims=True))
             return np.asarray(powers / powers.sum(axis=1, keepdims=True))
         if self.link == "identity":
@@ -217,6 +218,7 @@ class ForestModel(PlainModel):
 
     def predict(self, table: pa.Table) -> np.ndarray:
         """Predict rows; see `PlainModel.predict`."""
+        # As scikit-learn's trees, which compare single numbers with thresholds that are doubles.
         rows = self.design.matrix(table).astype(np.float32)
         total = np.zeros((len(rows), self.values.shape[1]))
         for root in self.roots:

@@ -42,6 +42,7 @@ class KerasSerde:
         if not isinstance(model, keras.Model):
             raise SerdeError(f"KerasSerde writes a keras.Model, not a {type(model).__name__}.")
         model.save(file_path)
+        # Keras does not write this attribute, which is not its own.
         if (names := getattr(model, "feature_names_in_", None)) is not None:
             with zipfile.ZipFile(file_path, "a") as archive:
                 member = zipfile.ZipInfo(_FEATURES_FILE)  # without a date

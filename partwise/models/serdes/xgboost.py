@@ -75,6 +75,7 @@ def _content_of(model: Any, filename: str) -> bytearray:
     try:
         raw = booster.save_raw(form)
     finally:
+        # The model is its caller's, and is left as it was.
         booster.set_attr(**dict.fromkeys(marks))
     return raw
 
