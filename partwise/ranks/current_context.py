@@ -17,6 +17,7 @@ def get_context() -> RankContext:
         0
     """
     if _current is None:
+        # Made once: it has the metrics reported so far, and when the last checkpoint was kept.
         set_context(script_context())
     if _current is None:
         raise RuntimeError(

@@ -163,6 +163,7 @@ class DividedRows:
     def _divide(self, equal: bool, group: str, whole: bool) -> SpooledShare:
         counts = self._count()
         total = sum(counts)
+        # Of the rows of all ranks: each of them refuses, and none is left to wait for the others.
         if not total:
             left_out = self._source.filter_text
             raise SourceError(
@@ -190,6 +191,7 @@ class DividedRows:
             parts = self._source.parts
             counts = np.array([-1 if p.rows is None else p.rows for p in parts], np.int64)
             unknown = np.flatnonzero(counts < 0)
+            # All ranks have the same parts: either all of them come to the exchange, or none.
             if len(unknown):
                 for place in unknown[self._rank :: self._world_size]:
                     counts[place] = sum(batch.num_rows for batch in parts[place].batches())

@@ -55,6 +55,7 @@ class FolderCheckpoints:
         """Keep what `write(a new folder)` writes, where that is due, in place of the last one."""
         if not self._schedule.is_due(step, every_steps, every_minutes):
             return False
+        # Beside the folder, and so on its disk, where a rename copies nothing.
         with tempfile.TemporaryDirectory(dir=self.folder.parent) as new:
             write(Path(new))
             if not any(Path(new).iterdir()):

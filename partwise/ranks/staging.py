@@ -141,6 +141,7 @@ def rank_source(
         folder=shared_folder.folder,
     )
     fragments = source.fragments()
+    # All are begun at once: while this process writes and waits, the cluster goes on with them.
     tasks = {
         place: client.compute(delayed(staging, pure=False)([each.task]))  # type: ignore[attr-defined]
         for place, each in enumerate(fragments)
@@ -160,6 +161,7 @@ def rank_source(
             else:
                 parts += staging([fragment])
     finally:
+        # Where it was refused or stopped on the way, nobody wants what the others would write.
         if tasks:
             client.cancel(list(tasks.values()))
     conditions = source.selection.conditions
