@@ -142,6 +142,7 @@ def _build_with_uv(resolved: ResolvedEnvironment, tree: Path, lock: int) -> None
         )
         run_uv(
             [
+                # Everything that is needed is among the pins: uv is to choose nothing once more.
                 *("pip", "install", "--quiet", "--python", python, "--no-deps"),
                 *("--requirements", "-", *resolved.sources.options()),
             ],

@@ -105,6 +105,7 @@ def find_places(entry: Path) -> TreePlaces | None:
 def write_document(entry: Path, document: BuiltDocument) -> None:
     """Have an entry count, from this moment on."""
     path = entry / COMPLETE
+    # Renamed when it is whole: of a builder that is killed while it writes, nothing counts.
     new = path.with_suffix(".new")
     new.write_text(document.model_dump_json(indent=2) + "\n")
     new.rename(path)

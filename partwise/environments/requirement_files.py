@@ -100,11 +100,13 @@ class _Reader:
     def read(self, path: Path, lines: list[str]) -> None:
         """Read a requirements file, and those it includes, into requirements or constraints."""
         path = path.absolute()
+        # Files may include each other.
         if path in self._at_work:
             return
         self._at_work.append(path)
         for number, line in _lines(_text(path)):
             where = f"{path}, line {number}"
+            # As pip does it: a variable that is not set stays as it is written.
             line = _VARIABLE.sub(lambda name: self._variables.get(name[1], name[0]), line)
             if line.startswith("-"):
                 self._add_option(line, path, where, lines)

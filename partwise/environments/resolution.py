@@ -70,6 +70,8 @@ def _compile(
         found.write_text("".join(f"{name}=={preferred[name]}\n" for name in sorted(preferred)))
         limits = Path(directory, "constraints.txt")
         limits.write_text("\n".join([*asked.constraints, *constraints, ""]))
+        # With hashes: workers refuse a file that was replaced since. With the place of each, as
+        # only in folders and pages of wheels a file may be another one tomorrow.
         run_uv(
             [
                 *("pip", "compile", "-", "--output-file", str(found), "--constraint", str(limits)),

@@ -34,6 +34,7 @@ class PackageSources:
         """Return the variables that tell uv the same, with what stands in them already."""
         places = [*self.find_links, environ.get("UV_FIND_LINKS", "")]
         indexes = [*self.extra_index_urls, environ.get("UV_INDEX", "")]
+        # Not as arguments, which other users of a machine see: an address may have a password.
         given = {"UV_FIND_LINKS": ",".join(filter(None, places))}
         if not self.no_index:
             given["UV_DEFAULT_INDEX"] = self.index_url
