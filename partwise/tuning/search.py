@@ -154,6 +154,7 @@ def draw_settings(
         # A small space is found to be exhausted by drawing nothing new for long.
         for trial in itertools.islice(trials, 20 * count):
             drawn.setdefault(settings_key(trial.settings), dict(trial.settings))
+            # For Optuna a trial runs until it has a value; nothing is scored here.
             trial.tell(0.0)
             if len(drawn) == count:
                 break

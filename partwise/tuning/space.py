@@ -225,6 +225,7 @@ def _suggest(trial: Trial, name: str, value: SpaceValue) -> Any:
         case LogUniform():
             return trial.suggest_float(name, value.low, value.high, log=True)
         case RandInt():
+            # Optuna's high end is one of the values, and ours is not.
             return trial.suggest_int(name, value.low, value.high - 1)
         case Choice():
             chosen = trial.suggest_categorical(name, value.plain)
