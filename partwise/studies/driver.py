@@ -234,6 +234,7 @@ class StudyDriver:
         self._running.discard(number)
         options = self._spec.execution.options
         try:
+            # Its worker may be stopped just now, with the receipt in its memory.
             receipt = future.result(timeout=ANSWER_S)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".removesuffix(": ")[:500]

@@ -58,6 +58,7 @@ class Search:
     """The sampler of a study, and all that it was told."""
 
     def __init__(self, spec: SearchSpec, known: Sequence[Trial] = ()) -> None:
+        # Here, and not above: a driver that only plans a study, or reads one, does without.
         import optuna
 
         self._spec = spec
@@ -125,6 +126,7 @@ class Search:
         # Of another attempt, and of a trial that is run again, the pruner knows all it will.
         if live is None:
             return False
+        # Without copies, which Optuna would make of all trials for each report.
         if step in self._study.get_trials(deepcopy=False)[live.number].intermediate_values:
             return False
         live.report(value, step)

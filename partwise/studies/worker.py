@@ -81,6 +81,7 @@ def run_trial(assignment: TrialAssignment) -> TrialReceipt | None:
 def _ask(worker: Worker, execution: Execution, number: int, step: int, value: float) -> bool:
     """Ask the driver whether a trial is to be given up."""
     name = (execution.token, number, step)
+    # Before it is asked: the answer may be here before log_event() returns.
     asked = _asked[name] = _Asked()
     question = Question(worker=worker.address, number=number, step=step, value=value)
     try:

@@ -37,6 +37,7 @@ class WorkerTrials:
             run_trial,
             assignment,
             key=f"trial-{assignment.number:05d}-{self._token}-{start}",
+            # Dask takes the highest first: trials begin in the order of their numbers.
             priority=-assignment.number,
             pure=False,
         )
