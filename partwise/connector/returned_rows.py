@@ -155,6 +155,7 @@ def _as_array(name: str, values: Any) -> Any:
         check_kinds(f"{name!r}, which the function returned,", values, made.type)
         return made
     if not array.dtype.isnative:
+        # Arrow (26.0) takes no swapped bytes.
         array = array.astype(array.dtype.newbyteorder("="))
     if array.dtype.kind == "m" and np.datetime_data(array.dtype)[0] not in _UNITS:
         array = array.astype("m8[s]")  # of hours and days, which Arrow does not know

@@ -27,6 +27,7 @@ class NamelessFile:
     """A file without a name, which goes away when nobody has it any more."""
 
     def __init__(self) -> None:
+        # Without a buffer: rows are written by the path, and none goes through this object.
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (closed below)
 
     def __del__(self) -> None:

@@ -103,6 +103,7 @@ def _values(array: pa.Array, form: ColumnForm) -> Values:
     if form.kind == "lists":
         items = _array(array.flatten(), form.dtype)
         lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+        # Of no rows split() would make one part, an empty one.
         parts = np.split(items, np.cumsum(lengths)[:-1]) if len(array) else []
         if not array.null_count:
             return list(parts)
@@ -115,6 +116,7 @@ def _array(array: pa.Array, dtype: np.dtype[Any]) -> np.ndarray:
     kind = array.type
     if pa.types.is_fixed_size_list(kind):
         items = _array(array.flatten(), dtype)
+        # flatten() leaves out what Arrow holds in the place of null rows.
         there = len(array) - array.null_count
         rows = items.reshape(there, kind.list_size, *items.shape[1:])
         if not array.null_count:

@@ -51,6 +51,7 @@ def matrix_of(table: pa.Table) -> np.ndarray:
     float32 only where all columns are float32 or small integers, else float64.
     """
     dtypes = [number_dtype(field.name, field.type) for field in table.schema]
+    # At least a float, so that whole numbers and bools have a NaN for what is null.
     common = np.result_type(np.float16, *dtypes) if dtypes else np.dtype(np.float64)
     if common == np.float16 and np.dtype(np.float16) not in dtypes:
         common = np.dtype(np.float32)
