@@ -68,6 +68,7 @@ class Dataset:
         opened = Store.of(store)
         number = version
         folder = dataset_path(name)
+        # Before the store is asked: what others commit between the two is newer then, not missing.
         seen = recall(opened.url, folder)
         if number is None:
             number = max(list_versions(opened, name), default=0)

@@ -36,6 +36,7 @@ class _Value(BaseModel):
 class PartDocument(_Value):
     """A file of rows."""
 
+    # Whoever may write to a store may write any manifest: its paths are not to lead elsewhere.
     path: str = Field(pattern=r"^parts/[0-9A-Za-z_-]+/[0-9A-Za-z_-]+\.parquet$")
     """Relative to the dataset's folder."""
     rows: int

@@ -48,6 +48,7 @@ class DatasetWriter:
         self._writer = pq.ParquetWriter(
             self._sink,
             self._schema,
+            # Before 2.6, time stamps of nanoseconds become microseconds.
             version="2.6",
             compression="zstd",
             compression_level=1,

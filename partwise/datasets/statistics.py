@@ -51,6 +51,7 @@ class ColumnStatistics:
         finite = numbers[np.isfinite(numbers)]
         self._nans += int(np.isnan(numbers).sum())
         self._finite += len(finite)
+        # A sum beyond the doubles is infinite, of which `document` makes no mean.
         with np.errstate(over="ignore"):
             self._sum += float(finite.sum())
 
@@ -116,6 +117,7 @@ def _has_hash(kind: pa.DataType) -> bool:
 
 def _ordered_type(kind: pa.DataType) -> pa.DataType | None:
     """The type in which Arrow finds the least value; None where there is no order."""
+    # Arrow (26.0) has no min_max of these types.
     if pa.types.is_duration(kind):
         return pa.int64()
     if pa.types.is_float16(kind):
