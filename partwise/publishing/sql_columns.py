@@ -66,6 +66,7 @@ def sql_type(data_type: pa.DataType, kind: DatabaseKind, name: str = "") -> str:
         return _SQLITE[kind_of_type]
     if kind_of_type == "decimal" and pa.types.is_decimal(data_type):
         return f"numeric({data_type.precision}, {data_type.scale})"
+    # PostgreSQL has no unsigned integers, and a bigint ends at 2**63 - 1.
     if kind_of_type == "integer":
         return "numeric(20, 0)" if pa.types.is_uint64(data_type) else "bigint"
     if pa.types.is_float32(data_type) or pa.types.is_float16(data_type):

@@ -103,6 +103,7 @@ class Target:
         no table.
         """
         if self._kind == "postgresql":
+            # Even with IF NOT EXISTS, PostgreSQL fails where two create a table at the same time.
             self._lock("")
         self._execute(
             f"CREATE TABLE IF NOT EXISTS {self._marks} (table_name text NOT NULL, "
@@ -112,6 +113,7 @@ class Target:
             "PRIMARY KEY (table_name, run_id, partition_id))"
         )
         self._connection.commit()
+        # Once more, as the commit has given the first one back.
         self._lock("")
         existing = self.find_schema()
         if existing is None:
@@ -157,6 +159,7 @@ class Target:
             for field in [*own, *rows]
         ]
         self._execute(f"CREATE TABLE {self._table} ({', '.join(columns)})")
+        # Without a name PostgreSQL takes one that is free; SQLite wants one.
         index = "" if self._kind == "postgresql" else quoted_name(f"{self._name}_of_run")
         self._execute(f"CREATE INDEX {index} ON {self._table} (run_id, partition_id)")
 
