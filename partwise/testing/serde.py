@@ -55,6 +55,7 @@ class SerdeContract:
     def test_a_model_that_was_read_can_be_written_and_read_again(self, path: Path) -> None:
         model = self.model()
         self.serde.write(model, str(path))
+        # The end of the name stays: some libraries know the format by it.
         again = path.with_name(f"again-{path.name}")
         first = self.serde.read(str(path))
         self.serde.write(first, str(again))

@@ -30,6 +30,7 @@ TABLE = pa.table(
         "flag": [None if i == 9 else i % 3 == 0 for i in range(60)],
     }
 )
+# By another process, as workers read: what a source has only in this one is missing there.
 READ = """
 import pickle, sys
 fragments, selection, fd = *pickle.load(sys.stdin.buffer), sys.stdout.buffer

@@ -26,6 +26,8 @@ import pytest
 from partwise.errors import IntegrityError
 from partwise.store.store import Store
 
+# It looks at the store before it says that it is ready: to connect may take longer than all
+# claims, and these are to be made at the same time.
 _CLAIM = """
 import base64, json, pickle, sys
 store = pickle.loads(base64.b64decode(sys.argv[1]))
@@ -147,6 +149,7 @@ class StoreContract:
 
     def test_lists_by_prefix(self, store: Store) -> None:
         paths = ["runs/a/1", "runs/a/2/deep", "runs/ab", "runs/b", "z"]
+        # Not in the order that the list is to have.
         for path in reversed(paths):
             store.write(path, b"x")
         assert store.list("") == paths
