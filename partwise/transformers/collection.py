@@ -136,6 +136,7 @@ def _fingerprint(folder: Path) -> str:
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
         if path.is_file() and not any(part.startswith(".") for part in inside.parts):
+            # Not by content: weights may have gigabytes, and the driver need not read them.
             stat = path.stat()
             digest.update(f"{inside.as_posix()}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
     return digest.hexdigest()

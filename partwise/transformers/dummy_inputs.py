@@ -75,6 +75,7 @@ class DummyInputs:
         tokens = self._random.choice(plain, shape).astype(np.int64)
         end = getattr(config, "eos_token_id", None)
         if isinstance(end, int) and end in vocabulary:
+            # Classifiers of BART and T5 read that token, and want as many in each row (5.23).
             tokens[..., -1] = end
         return tokens
 

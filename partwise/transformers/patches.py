@@ -25,6 +25,7 @@ def patched() -> Iterator[None]:
 
 def _patches() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     """Give a module or class that is loaded, the name of a function of it, and another function."""
+    # Only of modules that are imported, as that of the model at hand is: others need no patch.
     for name in _SHIFTING:
         if module := sys.modules.get(name):
             yield module, "shift_tokens_right", shift_tokens_right

@@ -37,6 +37,7 @@ def precision_notes(model: Any, config: OnnxConfig, expected: Expected) -> tuple
         return ()
     largest = 0.0
     try:
+        # Of a copy: double() changes the module itself, and the model is its caller's.
         double = copy.deepcopy(model).double()
         before = torch.get_default_dtype()
         # Of it are the tensors that a model makes on its way.

@@ -199,6 +199,7 @@ def _call(preprocessor: Any, *data: Any, **settings: Any) -> dict[str, np.ndarra
 
 def _tokenize(tokenizer: Any, config: OnnxConfig) -> dict[str, np.ndarray]:
     """Return two sentences as tokens; with choices, each of them followed by either."""
+    # Tokenizers of GPT-2 and others have none, and transformers pads no rows without one.
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     texts: tuple[list[str], ...] = (list(_TEXTS),)
