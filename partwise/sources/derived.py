@@ -216,6 +216,7 @@ class _Sample:
 
     def derive(self, fragments: Sequence[Fragment], selection: Selection) -> list[Fragment]:
         count = len(fragments)
+        # With a filter, those that are chosen might be the ones of which no row passes.
         if count > SAMPLE_FRAGMENTS and not selection.conditions:
             places = np.linspace(0, count - 1, SAMPLE_FRAGMENTS).round().astype(np.int64)
             fragments = [fragments[place] for place in places]
@@ -284,6 +285,7 @@ class _Chosen:
             kept.append(batch.take(pa.array(places)))
             hashes = np.concatenate([hashes, own[places]])
             if len(hashes) > self.rows:
+                # Sorted once more, so that rows stay in the order of the source.
                 chosen = np.sort(np.argsort(hashes, kind="stable")[: self.rows])
                 hashes = hashes[chosen]
                 kept = _taken(kept, chosen)

@@ -62,6 +62,7 @@ class SeveralRows:
         identities = [part.identity() for part in self._parts]
         if not all(map(is_known, identities)):
             return unknown_identity()
+        # All of one length, so that no two lists of identities join to the same bytes.
         return b"".join(hashlib.sha256(identity).digest() for identity in identities)
 
     def recipe(self) -> dict[str, Any] | None:

@@ -169,6 +169,7 @@ def read_schema(file: FoundFile, options: CsvOptions) -> pa.Schema:
     if any(pa.types.is_binary(field.type) for field in schema):
         # As which the reader gives text in another encoding.
         raise _wrong_text(file, options.encoding, _NOT_UTF_8)
+    # Refused by `read_head`, which names them: what follows would take two such columns for one.
     if len(set(schema.names)) < len(schema.names):
         return schema
     return schema_of_numbers(
@@ -330,6 +331,7 @@ def _reader(
         parse_options=pacsv.ParseOptions(
             delimiter=options.delimiter,
             quote_char=options.quote or False,
+            # Arrow's threads are slower with it, and without quotes no value has a line end.
             newlines_in_values=bool(options.quote),
         ),
         convert_options=convert,
@@ -351,6 +353,7 @@ def with_nulls(batch: pa.RecordBatch, options: CsvOptions) -> pa.RecordBatch:
     """Return a batch with nulls in place of the words for null in its columns of text."""
     if not options.null_words:
         return batch
+    # Not by Arrow's `strings_can_be_null`: with that, NA and the empty text would be null as well.
     words = pa.array(options.null_words, pa.string())
     columns = [
         pc.if_else(pc.is_in(column, words.cast(column.type)), None, column)

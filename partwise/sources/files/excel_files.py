@@ -159,6 +159,7 @@ def _cells(parts: zipfile.ZipFile, place: int) -> int:
         relations = re.findall(rb"<Relationship [^>]+>", parts.read("xl/_rels/workbook.xml.rels"))
         (relation,) = [each for each in relations if re.search(rb'\bId="%b"' % identifier, each)]
         target = re.search(rb'\bTarget="/?(?:xl/)?([^"]+)"', relation)
+        # The extent stands in front of the rows, of which nothing has to be unpacked for it.
         with parts.open(f"xl/{target[1].decode() if target else ''}") as sheet:
             extent = _EXTENT.search(sheet.read(4096))
     except (KeyError, IndexError, ValueError):

