@@ -236,6 +236,7 @@ def command_of(
                 given |= read.value(value)
             else:
                 given[name] = value if read is None else _read(read, name, value)
+        # Not left to the flow: whoever interrupts the command reads the name to go on with.
         given["run_id"] = given.get("run_id") or new_run_id(call.kind)
         return act(call(**given), **own)
 

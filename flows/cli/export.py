@@ -31,6 +31,7 @@ def _export(asked: ExportCall, *, to: Target = "") -> int:
     from partwise.store.store import Store
 
     if to:
+        # Before all else: a target that is refused would be found out once all is exported.
         check_target(Store.parse(to))
     code = call_and_print(asked)
     if to:

@@ -187,6 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise InputError(f"partwise {words[0]} is called partwise {now} now.")
         with _prefect_if_asked(words), _variable(_DEBUG, "1" if debug else ""):
             code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
+        # Here, where a broken pipe is still caught: Python itself would do it as it exits.
         sys.stdout.flush()
         return code if isinstance(code, int) else SUCCESS
     except BrokenPipeError:

@@ -237,6 +237,7 @@ class TrainerOptions(EvaluationOptions):
                 )
             params[name][parameter] = value
         candidates = [
+            # Without a holdout of its own: all candidates are scored on that of `Best`.
             name if ":" in name else self._ready(name, "--candidate", params[name], {})
             for name in names
         ]
@@ -281,6 +282,7 @@ class TrainerOptions(EvaluationOptions):
             if field in kind.model_fields:
                 is_names = field in ("features", "categorical", "calendar", "classes")
                 settings[field] = tuple(split_names(value)) if is_names else value
+            # A season goes with a backtest as well, whichever trainer it scores.
             elif strict and field != "season":
                 raise InputError(f"{flag(field)} is no setting of the trainer {name}.")
         if params:

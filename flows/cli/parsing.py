@@ -219,6 +219,7 @@ def parse_value(text: str) -> Any:
         [15, 0.1, True, 'gbdt', '15', '2026-01-01']
     """
     try:
+        # Beyond JSON, Python's reader takes NaN and Infinity for numbers.
         return json.loads(text, parse_constant=str)
     except ValueError:
         return text

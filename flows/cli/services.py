@@ -89,6 +89,7 @@ def up(*, port: Port = None) -> int:
             services = _start_reports(folder, services)
             secret = local_services.password(folder) if services.owns_server else None
             with _password_known(secret):
+                # Before the worker, whose work pool is made by this.
                 deployed = _deploy(project, services.api_url, None, keeps_schedules=True)
                 services = _start_worker(folder, services, project.pools[0])
         except BaseException as error:
@@ -177,6 +178,7 @@ def _start_server(folder: Path, services: Services) -> Services:
     if not services.owns_server or services.is_alive("server"):
         return services
     port = urlsplit(services.api_url).port or local_services.DEFAULT_PORT
+    # What a server that has died has left behind may hold the port.
     local_services.end_server(services)
     local_services.check_port(port)
     output.tell(f"starting Prefect's server at http://{local_services.LOOPBACK}:{port}")
@@ -221,6 +223,7 @@ def _start_worker(folder: Path, services: Services, pool: str) -> Services:
         )
     output.tell(f"starting a worker for the work pool {pool}")
     name = re.sub(r"[^\w.-]", "-", f"{socket.gethostname()}-{folder.resolve().name}")
+    # A worker of this name may have been here before: only a newer heartbeat is of this one.
     before = last_heartbeat(services.api_url, pool, name)
     words = ["--pool", pool, "--type", "process", "--name", name]
     services = local_services.start(folder, services, "worker", words)
@@ -258,6 +261,7 @@ def _end(folder: Path, services: Services, *, prints: bool = True) -> None:
     quieten()
     out = output.console()
     was_alive = {role: services.is_alive(role) for role in services.pids}
+    # The worker first, and the server last, which is to hear how its flow runs have ended.
     flow_run_ids = local_services.end_worker(services)
     if flow_run_ids:
         try:
@@ -268,6 +272,7 @@ def _end(folder: Path, services: Services, *, prints: bool = True) -> None:
             output.tell(f"warning: {error}")
     local_services.end_server(services, "reports")
     local_services.end_server(services)
+    # Last: were this interrupted, another `down` would find by it what is left.
     (folder / local_services.FOLDER / "services.json").unlink(missing_ok=True)
     for role, alive in was_alive.items():
         if prints:

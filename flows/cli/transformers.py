@@ -148,6 +148,7 @@ def export_model(
 
         try:
             with redirect_stdout(sys.stderr):
+                # Libraries print as they work; stdout is for the result alone.
                 done = export_checkpoint(model, feature, output, options, own)
         except TransformersMismatchError as error:
             print_log(error.report, options)
