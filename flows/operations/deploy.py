@@ -161,6 +161,7 @@ def _deploy(
     with get_client(sync_client=True) as client:
         for block in BLOCKS:
             block.register_type_and_schema()
+        # First: `prefect deploy` refuses a work pool that is not there.
         kinds = {name: create_pool(client, name, pool_type) for name in project.pools}
         # Before: `prefect deploy` puts each schedule on or off as the file says.
         older = [
@@ -234,8 +235,10 @@ def _run_prefect_deploy(project: ProjectFile, kinds: Mapping[str, str], api_url:
         file = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".yaml"))
         yaml.safe_dump(document, file)  # type: ignore[no-untyped-call]
         file.flush()
+        # Prefect takes --no-prompt in front of the command only.
         words = ["--no-prompt", "deploy", "--all", "--prefect-file", file.name]
         done = subprocess.run(  # noqa: S603 (our own arguments)
+            # Not its console script, whose path of modules lacks the folder.
             [sys.executable, "-m", "prefect", *words],
             cwd=project.folder,
             env=_environment(api_url),

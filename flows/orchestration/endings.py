@@ -90,6 +90,7 @@ class Masking(logging.Filter):
         record.msg, record.args = without_secrets(record.getMessage()), None
         if record.exc_info:
             text = logging.Formatter().formatException(record.exc_info)
+            # A formatter that finds this text makes none of its own.
             record.exc_text = without_secrets(text)
         return True
 

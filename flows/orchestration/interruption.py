@@ -69,6 +69,7 @@ class Interruption:
 
     def _press(self) -> None:
         waited_s = 0.0
+        # In small steps, since `allow` may give it more time meanwhile.
         while waited_s < self._allowed_s:
             if self._is_over.wait(PRESS_S):
                 return

@@ -214,6 +214,7 @@ def run_flow(call: Callable[P, C], name: str) -> Callable[[Callable[[C], R]], "R
     """
 
     def decorate(fn: Callable[[C], R]) -> RunFlow[P, R]:
+        # By the ParamSpec, mypy knows the class as a function only, without its attributes.
         return RunFlow(fn, name, cast("type[Call]", call))
 
     return decorate

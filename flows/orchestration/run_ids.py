@@ -82,4 +82,5 @@ def run_id_of_flow_run(template: str, kind: str) -> str:
     flow_run = context.flow_run
     # When it was due, however late it began, and whichever attempt this is.
     due = flow_run.expected_start_time or datetime.now(UTC)
+    # The end of the ID, as it is a UUID of version 7, which begins with the time.
     return fill_in(template, due) if template else made_up(kind, due, flow_run.id.hex[-4:])

@@ -153,6 +153,7 @@ def _undone(client: Client, supply: _Supply, before: int) -> str:
             time.sleep(LOOK_S)
         there = len(known_workers(client))
     except Exception as error:
+        # Said beside the error that led here, which it is not to hide.
         return f"It could not be brought back to {before}: {error}"
     if there != before:
         reason = f", and not to the {before} that it had, within {UNDO_S:g} s"

@@ -268,6 +268,7 @@ def connect(cluster: Cluster) -> Iterator[Client]:
             raise ClusterError(
                 f"The {type(cluster).__name__} cannot be started or reached: {error}"
             ) from error
+        # Outside of `try`: what the block raises says nothing of the cluster.
         yield client
 
 

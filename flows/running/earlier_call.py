@@ -121,6 +121,7 @@ class EarlierCall:
         settings = self._plain("trainer")
         if not isinstance(settings, Mapping):
             return None
+        # The trainer alone: what else the call names is neither opened nor asked about.
         plain = {**self.call, "arguments": {"trainer": settings}, "data": None, "version": None}
         if function_names(plain):
             check_trusted(self.run, self.call, trust=self.trust)

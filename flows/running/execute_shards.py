@@ -57,6 +57,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
         if settled := frame.settle_if_done():
             return settled
         clock, claim = frame.clock, frame.claim
+        # Before the cluster starts: the children of its workers are to find them loaded.
         preloaded = frame.preload(plan.named_modules(), options)
         client, watch = frame.connect(plan.source, silence_s=options.silence_s)
         folder = frame.open_folder(client, watch)

@@ -179,6 +179,7 @@ def _stage_rows(
     staged = folder.write(f"rows-{token}.pkl", pickle.dumps(fragments))
     since = time.monotonic()
     one_each = {worker.host: worker.address for worker in cluster_workers(client)}
+    # Not pure: with equal arguments, Dask would take them for one task, on one machine.
     tasks = {
         address: client.submit(
             load_rows, staged, store, token, workers=[address], pure=False, retries=1

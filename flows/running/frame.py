@@ -107,6 +107,7 @@ class Frame:
                 Claim(self.store, plan.identity, plan.on_existing, flow_run_id())
             )
             self.token = execution_token(self.claim.next_generation, secrets.token_hex(4))
+            # Only now: what fails above gives the claim back.
             self.stack = stack.pop_all()
         return self
 
@@ -185,6 +186,7 @@ def publish_run(run: Run) -> Run:
         run_logger().warning("Run %s: %s", run.run_id, run.summary.message)
     try_step(publish_report, run)
     _tell_unfit_types(run)
+    # After the report, which the summary names where it is there.
     log_summary(run_logger(), run)
     return run
 
@@ -193,6 +195,7 @@ def _tell_unfit_types(run: Run) -> None:
     """Say at once what would be found out when somebody reads the rows as one table."""
     if run.kind not in ("infer", "map"):
         return
+    # The run is complete; who reads its rows learns what is wrong with them.
     with suppress(IntegrityError, StoreError):
         if unfit := unfit_types(run.ledger, output_schemas(run)):
             run_logger().warning(

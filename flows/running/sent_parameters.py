@@ -88,6 +88,7 @@ def _block(name: str, block: NamedFields) -> JsonValue:
     if block.saved_name:
         return block.saved_name
     given = {field: getattr(block, field) for field in block.model_fields_set}
+    # Prefect would store a mask in its place, which the flow takes for the secret itself.
     if any(isinstance(value, SecretStr | SecretBytes) for value in given.values()):
         return _refuse(name, f"a {type(block).__name__} with a secret that is not saved")
     return to_json(block.model_dump(mode="json", include=set(given)))
