@@ -83,6 +83,7 @@ def describe_run(run: Run, report: str, link: str | None) -> str:
     parts += [
         "## Where it lies",
         f"- Folder: `{run.path}`",
+        # Not as a link: from a page of the web, browsers follow none to a file.
         f"- Report: `{report}`",
         f"- From a shell: `partwise runs show {run.run_id} {where} --open`",
     ]

@@ -46,6 +46,7 @@ class StepFunction(Generic[P, R]):
         decorate: Any = task(
             name=self.name,
             task_run_name=self._run_name,
+            # Prefect's own policy hashes all arguments, and cannot hash a Dask client.
             cache_policy=NO_CACHE,
             persist_result=False,
         )
@@ -106,6 +107,7 @@ def run_step(function: StepFunction[P, R], *args: P.args, **kwargs: P.kwargs) ->
 def try_step(function: StepFunction[P, Any], *args: P.args, **kwargs: P.kwargs) -> None:
     """Carry out a step without which the run is whole all the same: an error is only logged."""
     if not is_direct():
+        # Asked for its state, a task that failed raises nothing.
         function.task(*args, return_state=True, **kwargs)
         return
     try:
@@ -126,6 +128,7 @@ def begin_step(function: StepFunction[P, R], *args: P.args, **kwargs: P.kwargs) 
     if not is_direct():
         return function.task.submit(*args, **kwargs)
     future: futures.Future[R] = futures.Future()
+    # A thread begins without the context, in which the name stands that the run's lines bear.
     context, call = contextvars.copy_context(), functools.partial(function.fn, *args, **kwargs)
 
     def work() -> None:
