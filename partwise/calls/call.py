@@ -114,6 +114,7 @@ class Call:
             value, role = getattr(self, each.name), role_of(each)
             if not role.is_written or (role.is_newer and value in (None, each.default)):
                 continue
+            # As it was written down before fields had empty texts: runs of then are known by it.
             written[each.name] = None if role.function == "always" and value == "" else value
         return written
 
@@ -176,6 +177,7 @@ class KeyedCall(RowsCall, ExecutedCall):
 
 def drawn_rows() -> HoldoutParameter:
     """Return the rows that settings are scored on where nothing is said."""
+    # Here, since it brings pyarrow, and the kinds of calls are imported without.
     from partwise.evaluation import HoldoutFraction
 
     return HoldoutFraction()

@@ -128,5 +128,6 @@ def _fingerprint_inputs(
             params = sorted(map(canonical_bytes, params.items()))
         inputs = [source.fingerprint, arguments.get("null_keys"), params, uses]
         return hashlib.sha256(canonical_bytes(inputs)).hexdigest()
+    # A value that cannot be compared between processes: what is unknown counts as changed.
     except TypeError:
         return None

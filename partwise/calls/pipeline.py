@@ -118,6 +118,7 @@ class PipelineCall(KeyedCall):
             self.partition_by,
             export_run_id,
             self.predict,
+            # It says which rows are trained on; of rows for inference alone it says nothing.
             filter=() if others else self.filter,
             format=self.format,
             keep_columns=self.keep_columns,

@@ -35,6 +35,7 @@ def to_plain(name: str, value: Any, role: Role) -> JsonValue:
         return None
     if name == "eval_data" and None in value.values():
         raise CannotRepeatError("eval_data= is held in memory, or is a query with a password")
+    # Those of single partitions, which have been read by now where a path was given.
     if name == "params" and role.is_data:
         raise CannotRepeatError("params= is held in memory")
     if role.function == "always" or callable(value):
@@ -71,6 +72,7 @@ def _function_to_json(name: str, value: Any) -> JsonValue:
         return to_json({"kind": TORCH, **settings, "params": {**value.params}})
     module, qualname = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
     found = getattr(sys.modules.get(module), qualname, None)
+    # Something else may have this name, as where a decorator has wrapped it: that would be called.
     if module == "__main__" or found is not value:
         shown = qualname or type(value).__name__
         raise CannotRepeatError(

@@ -164,6 +164,7 @@ def check_libraries(trainer: Any, *, has_packages: bool) -> None:
     Of several candidates, the one without its library would lose on each partition.
     """
     names = () if has_packages else libraries_of(trainer)
+    # Of the top packages only: to look for a module within a package would import the package.
     if missing := [name for name in names if find_spec(name.partition(".")[0]) is None]:
         extras = " and ".join(f"partwise[{name}]" for name in missing)
         raise InputError(
@@ -218,6 +219,7 @@ def prepare_inference(
     predicts: Any = resolve_trainer(call.predict) if call.predict else default_predict
     check_takes(predicts, "data", "model", "context")
     check_has_models(training, takes_exports=True)
+    # First: of rows that are divided into blocks, it cannot be changed any more how they are read.
     source = values_as(source, recipe_of(training))
     keep_columns = call.keep_columns or ()
     check_kept(keep_columns, source.schema)

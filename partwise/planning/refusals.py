@@ -128,6 +128,7 @@ def _is_of_server(data: Any) -> bool:
 
 def _check_runs(call: Call, store: Store) -> None:
     """Refuse a run ID that is taken, and a run to work with that is not there."""
+    # The name of a pipeline is that of no run: its stages have names that are made of it.
     if call.on_existing_artifacts == "error" and not isinstance(call, PipelineCall):
         refuse_existing(call.run_id, store)
     if isinstance(call, InferCall | ExportCall) and call.training_run_id:

@@ -64,6 +64,7 @@ def prepare_study(
         space=space,
         sampler=call.sampler,
         pruner=call.pruner,
+        # Optuna's samplers seed numpy's RandomState, which takes 0 to 2^32 - 1 only.
         seed=call.seed % (1 << 31),
         metric=scored.metric,
         maximized=scored.maximized,
