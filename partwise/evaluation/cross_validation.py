@@ -75,6 +75,7 @@ class CrossValidation(Settings):
         if self.group is not None:
             column = table.column(self.group).combine_chunks()
             if pa.types.is_dictionary(column.type):
+                # Its dictionary may have values that no row has, which would count as groups.
                 column = column.cast(column.type.value_type)
             encoded = pc.dictionary_encode(column, null_encoding="encode")
             codes, count = encoded.indices.to_numpy(), len(encoded.dictionary)

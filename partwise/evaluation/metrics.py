@@ -74,6 +74,7 @@ def multiclass_metrics(labels: np.ndarray, predictions: np.ndarray) -> dict[str,
 
 
 def _mean_logloss(probabilities: np.ndarray) -> float:
+    # Else a single probability of 0 would make it infinite, however good all others are.
     return float(-np.mean(np.log(np.clip(probabilities.astype(np.float64), 1e-15, 1))))
 
 
@@ -99,6 +100,7 @@ def task_metrics(task: Task, labels: np.ndarray, predictions: np.ndarray) -> dic
         )
     if np.isfinite(predictions).all():
         return METRICS[task](labels, predictions)
+    # Which of them have a value, the labels alone decide.
     names = METRICS[task](labels, np.zeros_like(predictions))
     return {name: worst(name in MAXIMIZED) for name in names}
 

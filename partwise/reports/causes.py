@@ -78,6 +78,7 @@ def describe_causes(
         codes = codes.unify_dictionaries().combine_chunks()
     numbers = codes.indices.to_numpy()
     counts = np.bincount(numbers, minlength=len(codes.dictionary))
+    # Stable, since the same run is to give the same report.
     largest = np.argsort(-counts, kind="stable")
     order = np.argsort(numbers, kind="stable")
     stops = np.cumsum(counts)

@@ -41,6 +41,7 @@ def read_link(target: str, secret: str) -> tuple[str, dict[str, str]] | None:
     """
     address, _, signature = target.rpartition(f"&{_SIGNATURE}=")
     expected = _sign(address, secret)
+    # As bytes: of texts it takes ASCII only, and whoever asks may send anything.
     if not hmac.compare_digest(signature.encode(), expected.encode()):
         return None
     parts = urlsplit(address)
@@ -54,4 +55,5 @@ def _sign(address: str, secret: str) -> str:
 @cache
 def _key(secret: str) -> bytes:
     """Return a key that takes long to guess: a link must not give away a password that is weak."""
+    # The same salt everywhere: who makes links and who reads them share the password alone.
     return hashlib.scrypt(secret.encode(), salt=b"partwise report", n=2**14, r=8, p=1)

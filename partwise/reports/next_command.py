@@ -40,6 +40,7 @@ def _next(run: Run, name: str, where: str) -> tuple[str, str]:
             return _infer(run, run, "", "use the model")
         case RunStatus.SUCCESS if run.kind == "export" and run.counts.get("DONE"):
             keys, trained = _keys(run), run
+            # It may have been removed: a run that uses another one outlives it.
             with suppress(RunNotFoundError):
                 keys = "" if has_one_model(run) else keys
                 trained = Run.open(run.document.training_run_id or "", run.store)

@@ -157,6 +157,7 @@ def _metrics(
         count += 1
         if count <= MOST_METRIC_ROWS:
             found.append(describe_distribution(shortened(name, _NAME_CHARS), rows, values, key_of))
+    # A stable sort: within both kinds they stay in the order of their names.
     found.sort(key=lambda metric: not any(end.is_worst for end in metric.ends))
     return tuple(found), count
 

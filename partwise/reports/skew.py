@@ -91,6 +91,7 @@ def describe_skew(ledger: pa.Table, key_of: Callable[[int], str]) -> Skew | None
     if len(others) > MOST_DOTS - SLOWEST:
         # The one of most rows, which is an end of the picture, and others by chance.
         largest = others[rows[others].argmax()]
+        # With a fixed seed, since the same run is to give the same report.
         drawn = np.random.default_rng(0).permutation(others[others != largest])
         others = np.sort([largest, *drawn[: MOST_DOTS - SLOWEST - 1]])
     total, median = float(seconds.sum()), float(np.median(seconds))

@@ -87,6 +87,7 @@ def describe_study(run: Run) -> StudyPicture | None:
         return None
     done = [trial for trial in trials if trial.status is PartitionStatus.DONE]
     # Of very many, evenly chosen ones, and the best.
+    # It comes last, as SVG draws what comes later over what was there.
     shown = [trial for trial in _evenly(done, MOST_DOTS) if trial is not best] + [best]
     values = np.array([trial.value for trial in shown], dtype=float)
     x_scale = Scale(low=0.0, high=float(max(1, trials[-1].number)))

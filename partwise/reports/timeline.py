@@ -100,6 +100,7 @@ def describe_timeline(ledger: pa.Table) -> Timeline | None:
     workers = names.dictionary.to_pylist()
     spans = _spans(names.indices.to_numpy(), table, stops - began, seconds)
     length = float(spans.stop.max())
+    # An axis needs a length, also where all took no time that the clock shows.
     scale = Scale(low=0.0, high=length or 1e-6)
     hosts = {name.partition("/")[0] for name in workers}
     order = sorted(range(len(workers)), key=lambda code: _natural(workers[code]))
