@@ -19,6 +19,13 @@ _HERE = Path(__file__).parent
 class _KeptBytecode(jinja2.FileSystemBytecodeCache):
     """Compiled templates, kept where Python keeps its own: to compile one takes 0.1 s."""
 
+    def load_bytecode(self, bucket: Bucket) -> None:
+        """Take a template that is kept whole; else it is compiled, and kept once more."""
+        try:
+            super().load_bytecode(bucket)
+        except Exception:  # what pickle and marshal raise on a file that a full disk cut off
+            bucket.reset()
+
     def dump_bytecode(self, bucket: Bucket) -> None:
         """Keep a template, where this user may write here."""
         with suppress(OSError):

@@ -45,3 +45,23 @@ def test_one_that_was_changed_is_compiled_again(tmp_path, monkeypatch):
         page = partwise.reports.pages.page_environment().get_template("page.j2").render()
         assert page == text
     partwise.reports.pages.page_environment.cache_clear()
+
+
+def test_one_that_is_kept_in_part_is_compiled_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(partwise.reports.pages, "_HERE", tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "page.j2").write_text("text")
+
+    def render() -> str:
+        partwise.reports.pages.page_environment.cache_clear()
+        return partwise.reports.pages.page_environment().get_template("page.j2").render()
+
+    render()
+    [kept] = (tmp_path / "__pycache__").iterdir()
+    whole = kept.read_bytes()
+    for end in range(len(whole)):
+        kept.write_bytes(whole[:end])
+        assert render() == "text"
+        assert kept.read_bytes() == whole
+    partwise.reports.pages.page_environment.cache_clear()
