@@ -1,7 +1,9 @@
 """Bundles: any zip tool opens them, and each artifact is one range of bytes."""
 
 import io
+import pickle
 import random
+import tempfile
 import tracemalloc
 import zipfile
 import zlib
@@ -13,12 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partwise.errors import IntegrityError
+from partwise.models.serdes import PickleSerde
 from partwise.runs.bundle import (
     BundleWriter,
     StoredArtifact,
     content_file,
     decode,
     local_content,
+    read_model,
 )
 from partwise.store.store import Store
 
@@ -28,13 +32,13 @@ CONTENTS = st.one_of(
 )
 
 
-@given(st.lists(CONTENTS, max_size=8))
+@given(st.lists(CONTENTS, max_size=8), st.text("aä€ .-_+'", min_size=1, max_size=40))
 @settings(max_examples=50)
-def test_each_artifact_is_where_the_ledger_says(contents) -> None:
+def test_each_artifact_is_where_the_ledger_says(contents, name) -> None:
+    name = f"{name}.bin"
     writer = BundleWriter("bundles/x.zip")
     artifacts = [
-        writer.add(f"partition-{i}", "model.bin", content, "own")
-        for i, content in enumerate(contents)
+        writer.add(f"partition-{i}", name, content, "own") for i, content in enumerate(contents)
     ]
     assert writer.is_empty is (not contents)
     data = writer.close()
@@ -45,7 +49,23 @@ def test_each_artifact_is_where_the_ledger_says(contents) -> None:
         with zipfile.ZipFile(io.BytesIO(data)) as opened:
             assert opened.testzip() is None
             found = {name: opened.read(name) for name in opened.namelist()}
-        assert found == {f"partition-{i}/model.bin": c for i, c in enumerate(contents)}
+        assert found == {f"partition-{i}/{name}": c for i, c in enumerate(contents)}
+
+
+def test_a_bundle_may_have_more_artifacts_than_an_old_zip() -> None:
+    writer = BundleWriter("bundles/x.zip")
+    for number in range(70_000):
+        last = writer.add(f"{number}", "m", b"%d" % number, "")
+    data = writer.close()
+    assert data[last.offset : last.offset + last.stored_bytes] == b"69999"
+    with zipfile.ZipFile(io.BytesIO(data)) as opened:
+        assert len(opened.namelist()) == 70_000
+        assert opened.read("69999/m") == b"69999"
+
+
+def test_a_model_is_read_in_memory_where_its_serde_reads_an_open_file(monkeypatch) -> None:
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", None)
+    assert read_model(PickleSerde(), pickle.dumps({"mean": 1.5}), "model.pkl") == {"mean": 1.5}
 
 
 def test_text_is_deflated_and_noise_is_not() -> None:
