@@ -22,7 +22,7 @@ _PASSING = {
     "__DASK_PARENT_PID",
 }
 _STATUS = ("Umask:", "Seccomp:")
-DASKS_FOLDER = "dask-scratch-space"
+_DASKS_FOLDER = "dask-scratch-space"
 """Stands in the path of the folders that Dask puts before all others, one for each worker."""
 _SUFFIXES = tuple(all_suffixes())
 _CREDENTIALS = struct.Struct("3i")
@@ -60,7 +60,7 @@ def digest_of(module: str, variables: Mapping[str, str], libraries: Sequence[str
     for variables that come and go with what a driver does.
     """
     named = sorted(each for each in variables.items() if each[0] not in _PASSING)
-    places = [place for place in sys.path if DASKS_FOLDER not in place or _holds_code(place)]
+    places = [place for place in sys.path if _DASKS_FOLDER not in place or _holds_code(place)]
     found = [
         *(module, named, sorted(libraries)),
         *(folder_number(), places, last_changes(places), _inherited()),
