@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import environment, prefect_database, programs, second_try
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from partwise.store.store import Store
@@ -45,14 +45,7 @@ COLLECTED_WITH = pytest.StashKey[frozenset[str]]()
 """The modules that were there once all tests were collected."""
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-    return port
-
-
-PREFECT_PORT = _free_port()
+PREFECT_PORT = free_port()
 PREFECT_URL = f"http://127.0.0.1:{PREFECT_PORT}/api"
 
 # Made for the tests, and for each process that one starts: a person's own servers, profiles, keys,
@@ -322,7 +315,7 @@ PREFECT = _Prefect()
 @pytest.fixture(scope="session")
 def s3_endpoint_url() -> str:
     """The endpoint of an S3 server on this machine; its keys are in the environment."""
-    port = _free_port()
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = ["moto.server", "-H", "127.0.0.1", "-p", str(port)]
     process = SERVERS.enter_context(_process("moto", command))

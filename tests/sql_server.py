@@ -4,7 +4,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.ports import free_port
 
 USER, PASSWORD = "partwise", "canary of a password: /@%#"
 QUOTED_PASSWORD = "canary%20of%20a%20password%3A%20%2F%40%25%23"
@@ -60,13 +61,6 @@ class Postgres:
     def log(self) -> str:
         """All statements that the server was sent."""
         return (self.folder / "log").read_text()
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-    return port
 
 
 @contextmanager

@@ -17,9 +17,10 @@ import pytest
 from partwise.outcomes import RunStatus
 from tests import prefect_database
 from tests.chaos.conftest import Experiment
-from tests.chaos.test_servers import answers, free_port, server
+from tests.chaos.test_servers import answers, server
 from tests.chaos.training import Training, wait_for
 from tests.own_cluster import OwnCluster, is_child, own_cluster, send
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 

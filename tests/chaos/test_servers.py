@@ -17,6 +17,7 @@ from partwise.outcomes import RunStatus
 from tests import prefect_database
 from tests.chaos.conftest import Experiment
 from tests.chaos.training import Training, wait_for
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -37,12 +38,6 @@ def server(*command: str, **environment: str) -> Iterator[subprocess.Popen[bytes
     finally:
         process.kill()
         process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def listens(port: int) -> bool:

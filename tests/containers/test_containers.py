@@ -27,7 +27,8 @@ from packaging.specifiers import SpecifierSet
 from partwise.blocks.cluster_start import DASK_SETTINGS
 from partwise.flows.project.new_project import write_project
 from tests.containers.compose import FOLDER, ROOT, environment_of, make_secrets, read_compose
-from tests.flows.operations.project import COMMAND, free_port, wait_until
+from tests.flows.operations.project import COMMAND, wait_until
+from tests.ports import free_port
 
 MANIFESTS = ("scheduler.yaml", "workers.yaml", "prefect-worker.yaml", "network.yaml")
 COMMANDS = {"scheduler": dask_scheduler.main, "worker": dask_worker.main}

@@ -15,17 +15,11 @@ import pytest
 from partwise.store.store import Store
 from partwise.testing import StoreContract
 from tests.lazily import Lazily
+from tests.ports import free_port
 
 boto3 = Lazily("boto3")
 
 BUCKET = "tests"
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-    return port
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +27,7 @@ def second_server(localbucket: str, tmp_path_factory: pytest.TempPathFactory) ->
     """The endpoint of a LocalBucket with one bucket."""
     folder: Path = tmp_path_factory.mktemp("localbucket")
     (folder / "root").mkdir()
-    port = _free_port()
+    port = free_port()
     with (folder / "log").open("wb") as log:
         command = [localbucket, "--port", str(port), str(folder / "root")]
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)

@@ -18,8 +18,8 @@ from partwise.flows.cli.main import main
 from partwise.flows.operations.deploy import read_project
 from partwise.flows.project import new_project
 from partwise.flows.project.new_project import write_project
-from tests.flows.operations.project import free_port
 from tests.only_installed import TEMPLATE, hide_others, told_by
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 

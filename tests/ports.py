@@ -1,0 +1,30 @@
+"""Ports for the servers that tests start, which nobody takes between their choice and their use."""
+
+import random
+import socket
+
+LOWEST = 5_000
+END = 10_000
+"""Where those of gangs begin."""
+_claims: list[socket.socket] = []
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 at which nobody listens, kept for this process as long as it lives.
+
+    It lies below those of gangs and those that the kernel gives to outgoing connections. Other
+    processes of tests that look for one see that the same port of UDP, which no server uses, is
+    taken.
+    """
+    for port in random.SystemRandom().sample(range(LOWEST, END), END - LOWEST):
+        claim = socket.socket(type=socket.SOCK_DGRAM)
+        try:
+            claim.bind(("127.0.0.1", port))
+            with socket.socket() as listener:
+                listener.bind(("127.0.0.1", port))
+        except OSError:
+            claim.close()
+            continue
+        _claims.append(claim)
+        return port
+    raise OSError(f"None of the ports {LOWEST} to {END - 1} is free.")
