@@ -1,12 +1,12 @@
 """Ports for the servers that tests start, which nobody takes between their choice and their use."""
 
+import atexit
 import random
 import socket
 
 LOWEST = 5_000
 END = 10_000
 """Where those of gangs begin."""
-_claims: list[socket.socket] = []
 
 
 def free_port() -> int:
@@ -25,6 +25,7 @@ def free_port() -> int:
         except OSError:
             claim.close()
             continue
-        _claims.append(claim)
+        # Which keeps it open until then.
+        atexit.register(claim.close)
         return port
     raise OSError(f"None of the ports {LOWEST} to {END - 1} is free.")
