@@ -87,7 +87,7 @@ def describe_skew(ledger: pa.Table, key_of: Callable[[int], str]) -> Skew | None
     def dot(i: int) -> Dot:
         return Dot(x=float(xs[i]), y=float(ys[i]), is_wrong=bool(wrong[i]))
 
-    others = np.setdiff1d(np.arange(len(places)), slowest)
+    others = np.sort(order[SLOWEST:])
     if len(others) > MOST_DOTS - SLOWEST:
         # The one of most rows, which is an end of the picture, and others by chance.
         largest = others[rows[others].argmax()]

@@ -249,12 +249,15 @@ class ShardReader:
         Categories in the order of their values follow from these. None where no column has a
         dictionary. `columns` None: all matter.
         """
+        # First what is one look: it is asked of each partition, and there may be 2,000 columns.
+        if self._categories is None:
+            return None
         coded = [
             index
             for index in dictionary_columns(self.schema)
             if columns is None or self.schema.field(index).name in columns
         ]
-        if self._categories is None or not coded:
+        if not coded:
             return None
         fields = [self.schema.field(index) for index in coded]
         marks = [CODES_VERSION, *((field.name, field.type.ordered) for field in fields)]
