@@ -164,8 +164,13 @@ def prefect_server() -> Iterator[str]:
         server.stop()
 
 
-def by_gang(work: Work, workers: int, threads: int, trainer: Any) -> tuple[float, str]:
-    """Train by a gang; with one worker it is one process on the same path."""
+def by_gang(
+    work: Work, workers: int, threads: int, trainer: Any, *, says: bool = True
+) -> tuple[float, str]:
+    """Train by a gang; with one worker it is one process on the same path.
+
+    `says` is whether it is said how many ranks there are, and how many threads each has.
+    """
     from partwise import RemoteCluster, ScalingConfig, train_distributed
 
     with dask_cluster(workers, threads) as client, tempfile.TemporaryDirectory() as store:
@@ -177,7 +182,7 @@ def by_gang(work: Work, workers: int, threads: int, trainer: Any) -> tuple[float
             eval_data={"validation": work.validation} if work.validation else {},
             run_id="bench",
             store=store,
-            scaling=ScalingConfig(ranks=workers, cpus=threads),
+            scaling=ScalingConfig(ranks=workers, cpus=threads) if says else ScalingConfig(),
             cluster=RemoteCluster(address=client.scheduler.address, shares_filesystem=True),
         )
         seconds = time.monotonic() - began
@@ -201,7 +206,7 @@ def trip_error(work: Work, booster: Any) -> dict[str, float]:
 
 
 def gang_of_xgboost(
-    work: Work, workers: int, threads: int, memory: str = "internal"
+    work: Work, workers: int, threads: int, memory: str = "internal", *, says: bool = True
 ) -> tuple[float, str]:
     """XGBoost on shared cuts."""
     from partwise import DistributedXGBoost
@@ -209,7 +214,7 @@ def gang_of_xgboost(
     trainer = DistributedXGBoost(
         label="label", params=work.xgboost, rounds=work.rounds, memory=memory
     )
-    return by_gang(work, workers, threads, trainer)
+    return by_gang(work, workers, threads, trainer, says=says)
 
 
 def gang_of_lightgbm(work: Work, workers: int, threads: int) -> tuple[float, str]:
@@ -284,12 +289,13 @@ CONTESTANTS: dict[str, Callable[[Work], tuple[float, str]]] = {
     "XGBoost, one process": lambda work: gang_of_xgboost(work, 1, WORKERS),
     "XGBoost, gang": lambda work: gang_of_xgboost(work, WORKERS, 1),
     "XGBoost, gang, external": lambda work: gang_of_xgboost(work, WORKERS, 1, "external"),
+    "XGBoost, ranks left open": lambda work: gang_of_xgboost(work, WORKERS, 1, says=False),
     "xgboost.dask": dask_xgboost,
     "LightGBM, one process": lambda work: gang_of_lightgbm(work, 1, WORKERS),
     "LightGBM, gang": lambda work: gang_of_lightgbm(work, WORKERS, 1),
     "lightgbm.dask": dask_lightgbm,
 }
-OF_TRIPS = ("XGBoost, one process", "XGBoost, gang", "xgboost.dask")
+OF_TRIPS = ("XGBoost, one process", "XGBoost, gang", "XGBoost, ranks left open", "xgboost.dask")
 
 
 class MemoryWatch(threading.Thread):

@@ -62,13 +62,10 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
             target = _stage_payload(plan, folder, client, watch, frame.token)
         spec = _specify(plan, claim, frame.token, placement, target)
         frame.begin(n_shards=1, partitions=spec.world_size)
-        logger.info(
-            "Run %s: %d ranks on %d workers, CPUs of each rank: %d.",
-            identity.run_id,
-            spec.world_size,
-            len(spec.nodes),
-            spec.threads,
+        ranks = (
+            f"{spec.world_size} ranks on {len(spec.nodes)} workers, CPUs of each: {spec.threads}."
         )
+        logger.info("Run %s: %s", identity.run_id, placement.why or ranks)
         with clock.stage("gang"):
             ends, stopped, cause = _drive(client, spec, watch, plan.options.report_interval_s)
         run = commit_ranks(

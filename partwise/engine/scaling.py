@@ -42,7 +42,8 @@ class ScalingConfig(FormSettings):
         ge=ALL,
         description="Processes that work on the model together. -1: one for each GPU, or where "
         "there is none, for each worker of the cluster; with CPUs of a rank, as many as there "
-        "are CPUs for.",
+        "are CPUs for. LightGBM and XGBoost on few rows and one machine: one process with all of "
+        "its threads, which has the same model sooner.",
     )
     cpus: int = Field(
         title="CPUs of a rank",

@@ -26,6 +26,8 @@ class Placement:
     """Threads of each rank."""
     gpus: int
     """GPUs of each rank."""
+    why: str = ""
+    """Why there are so many ranks, as a sentence, where nobody asked for so many."""
 
 
 def place_ranks(

@@ -26,6 +26,13 @@ from partwise.trainers.resolving import check_takes
 TRAIN = "train"
 """The gang's name for the rows trained on."""
 
+VALUES_A_MEETING = 15_000
+"""So many values more have to be in the rows for each time that the ranks of one machine meet, to
+be done sooner than one rank with all threads.
+
+Two ranks read 20 ns a value sooner, since reading is the work of one thread, and take 0.2 to 0.4 ms
+longer each time that they add up their sums: benchmarks/gangs.py, two cores, November 2026."""
+
 
 def prepare_gang(
     call: DistributedCall,
@@ -63,7 +70,7 @@ def prepare_gang(
         ),
         seed=call.seed,
         on_existing=call.on_existing_artifacts,
-        place=partial(_place, call.scaling),
+        place=partial(_place, call.scaling, _meetings(function), _values(sources[TRAIN])),
         options=call.gang,
         params=params,
         resume_from=call.resume_from,
@@ -95,9 +102,35 @@ def eval_fingerprint(about: Mapping[str, SourceDescription]) -> str | None:
     return hashlib.sha256(repr(prints).encode()).hexdigest()
 
 
-def _place(scaling: ScalingConfig, workers: Sequence[ClusterWorker]) -> Placement:
+def _place(
+    scaling: ScalingConfig, spared: int, values: int | None, workers: Sequence[ClusterWorker]
+) -> Placement:
+    """Place the ranks: of few values on one machine, and where nobody says how many, one.
+
+    `spared` is how often ranks would meet, and `values` how many there are in the rows; None: that
+    is not known.
+    """
     gpus = ALL if scaling.gpus is None else scaling.gpus
+    is_open = scaling == ScalingConfig() and not any(worker.gpus for worker in workers)
+    is_few = values is not None and values < VALUES_A_MEETING * spared
+    if is_open and is_few and len({worker.host for worker in workers}) == 1:
+        placement = place_ranks(workers, 1)
+        why = (
+            f"One rank with {placement.threads} CPUs: of so few rows it has the same model sooner "
+            "than several would. Set ranks or cpus of the scaling for another number."
+        )
+        return replace(placement, why=why)
     return place_ranks(workers, scaling.ranks, scaling.cpus, gpus)
+
+
+def _meetings(function: Any) -> int:
+    """Return how often ranks add up their sums, for trainers that give the same model by one."""
+    return int(function.meetings()) if hasattr(function, "meetings") else 0
+
+
+def _values(source: Source) -> int | None:
+    rows = source.description().rows
+    return None if rows is None else rows * len(source.schema.names)
 
 
 def narrowed_for(source: Source, function: Any, name: str) -> Source:

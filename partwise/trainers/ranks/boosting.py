@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence  # noqa: TC003 (pydantic reads the annotations)
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -143,6 +144,21 @@ class DistributedBoosting(BoostingSettings):
             left_out={*marked_labels(schema), *key_columns, self.weight, self.group},
             calendar=self.calendar,
         )
+
+    def meetings(self) -> int:
+        """Return how often ranks have to add up their sums, as far as the settings tell: at least.
+
+        For each level of each tree, or each of its leaves, depending on the library.
+        """
+        params = self._native_names(self.params)
+        is_multiclass = self._task(params) == "multiclass"
+        trees = int(params.get("num_class", len(self.classes))) if is_multiclass else 1
+        # Where nobody names the classes they are counted with the rows: there are two at least.
+        return self.rounds * max(1, trees) * self._meetings_of_tree(params)
+
+    @abstractmethod
+    def _meetings_of_tree(self, params: Mapping[str, Any]) -> int:
+        """Return how often ranks add up their sums for one tree, by the library's parameters."""
 
     def check_sources(self, sources: Sequence[str]) -> None:
         """Refuse early stopping where it is not clear which eval set it looks at.

@@ -130,6 +130,9 @@ class DistributedLightGBM(DistributedBoosting):
     def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return lightgbm_names(params)
 
+    def _meetings_of_tree(self, params: Mapping[str, Any]) -> int:
+        return int(params.get("num_leaves", 31)) - 1
+
     def __call__(self, context: RankContext) -> Result | None:
         """Train as one rank of a gang, each of which has to call it.
 

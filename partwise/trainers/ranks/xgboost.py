@@ -122,6 +122,10 @@ class DistributedXGBoost(DistributedBoosting):
     def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return xgboost_names(params)
 
+    def _meetings_of_tree(self, params: Mapping[str, Any]) -> int:
+        # 0 stands for any depth, of which a tree has one level at least.
+        return int(params.get("max_depth", 6)) or 1
+
     def _of_features(self, params: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
         return constraints_as_text(super()._of_features(params, names))
 

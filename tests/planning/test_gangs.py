@@ -1,0 +1,99 @@
+"""How many ranks there are where nobody says so: one for few rows on one machine."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from partwise import DistributedLightGBM, DistributedXGBoost, ScalingConfig
+from partwise.calls.one_model import DistributedCall
+from partwise.engine.scaling import ClusterWorker
+from partwise.gangs.placement import Placement, place_ranks
+from partwise.planning import gang
+from partwise.planning.gang import prepare_gang
+from partwise.sources.opening import open_source
+
+ROWS = pa.table({"x": np.arange(90.0), "kind": np.arange(90) % 3, "y": np.arange(90.0) % 2})
+WORKERS = [
+    ClusterWorker(address=f"tcp://{place}", host="a", name=str(place), threads=place + 1)
+    for place in range(3)
+]
+XGBOOST, LIGHTGBM = DistributedXGBoost(label="y"), DistributedLightGBM(label="y")
+
+
+def of_function(context):
+    return None
+
+
+def placed(trainer=XGBOOST, workers=WORKERS, rows=ROWS, **changes) -> Placement:
+    call = DistributedCall(rows, trainer, **{"run_id": "run", **changes})
+    return prepare_gang(call, open_source(rows), {}).place(workers)
+
+
+@pytest.mark.parametrize("trainer", [XGBOOST, LIGHTGBM])
+def test_few_rows_on_one_machine_are_for_one_rank_with_all_threads(trainer):
+    placement = placed(trainer)
+    assert sum(node.ranks for node in placement.nodes) == 1
+    assert placement.threads == 6
+    # Nobody else uses the threads of the other workers meanwhile.
+    assert {node.worker for node in placement.nodes} == {worker.address for worker in WORKERS}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"trainer": of_function},
+        {"workers": [*WORKERS[:2], replace(WORKERS[2], host="b")]},
+        {"workers": [replace(worker, gpus=(worker.name,)) for worker in WORKERS]},
+        {"scaling": ScalingConfig(ranks=3)},
+        {"scaling": ScalingConfig(ranks=2)},
+        {"scaling": ScalingConfig(cpus=1)},
+        {"scaling": ScalingConfig(cpus=2)},
+        {"scaling": ScalingConfig(gpus=0)},
+    ],
+)
+def test_else_ranks_are_where_the_scaling_says(changes):
+    scaling = changes.get("scaling", ScalingConfig())
+    gpus = -1 if scaling.gpus is None else scaling.gpus
+    workers = changes.get("workers", WORKERS)
+    assert placed(**changes) == place_ranks(workers, scaling.ranks, scaling.cpus, gpus)
+    assert sum(node.ranks for node in placed(**changes).nodes) > 1
+
+
+@pytest.mark.parametrize(
+    ("trainer", "meetings"),
+    [
+        (XGBOOST, 100 * 6),
+        (DistributedXGBoost(label="y", rounds=7, params={"max_depth": 3}), 7 * 3),
+        (DistributedXGBoost(label="y", params={"max_depth": 0}), 100),
+        (DistributedXGBoost(label="y", params={"objective": "binary:logistic"}), 100 * 6),
+        (
+            DistributedXGBoost(
+                label="kind", params={"objective": "multi:softprob", "num_class": 3}, rounds=10
+            ),
+            10 * 3 * 6,
+        ),
+        (LIGHTGBM, 100 * 30),
+        (DistributedLightGBM(label="y", params={"max_leaves": 8}, rounds=5), 5 * 7),
+        (
+            DistributedLightGBM(
+                label="kind", classes=("0", "1", "2"), params={"objective": "multiclass"}
+            ),
+            100 * 3 * 30,
+        ),
+    ],
+)
+def test_the_more_often_ranks_would_meet_the_more_rows_are_few(monkeypatch, trainer, meetings):
+    assert trainer.meetings() == meetings
+    columns = len(ROWS.column_names)
+    for more, ranks in ((0, 3), (1, 1)):
+        # Exactly as many values as are too many, and one fewer.
+        each = ROWS.num_rows * columns / meetings * (1 + more * 1e-9)
+        monkeypatch.setattr(gang, "VALUES_A_MEETING", each)
+        assert sum(node.ranks for node in placed(trainer).nodes) == ranks
+
+
+def test_of_rows_that_nobody_has_counted_each_worker_has_a_share(tmp_path):
+    (tmp_path / "rows.csv").write_text("x,y\n1,2\n")
+    assert sum(node.ranks for node in placed(rows=str(tmp_path / "rows.csv")).nodes) == 3
