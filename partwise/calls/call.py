@@ -78,7 +78,7 @@ class Call:
     """What the run does."""
 
     run_id: str = field(default="", metadata=WHERE)
-    """A name for the run: letters, digits, "-" and "_". Empty: a name is made up.
+    """A name for the run: letters, digits, "-", "_" and single dots. Empty: a name is made up.
 
     {scheduled:%Y-%m-%d} in it stands for the time at which the flow run was due,
     {scheduled[Europe/Amsterdam]:%Y-%m-%d} for that of a time zone."""

@@ -14,6 +14,7 @@ from partwise.datasets.manifest import (
     DatasetManifest,
     check_dataset_name,
     dataset_path,
+    is_dataset_name,
     manifest_file,
     parse_reference,
     version_number,
@@ -21,7 +22,6 @@ from partwise.datasets.manifest import (
 from partwise.datasets.rows import DatasetRows
 from partwise.errors import DatasetNotFoundError, InputError, RunFormatError
 from partwise.formatting import nearest, some_of_those_there
-from partwise.runs.documents import is_run_id
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import open_source
 from partwise.sources.references import is_reference
@@ -179,7 +179,7 @@ def list_datasets(store: Store | str | Path = "artifacts") -> list[Dataset]:
 def dataset_names(store: Store) -> list[str]:
     """Return the names of the datasets in a store, sorted."""
     names = store.list_folder(DATASETS)
-    return [name for name in names if is_run_id(name) and list_versions(store, name)]
+    return [name for name in names if is_dataset_name(name) and list_versions(store, name)]
 
 
 def resolve_references(data: Any, store: Callable[[], Store]) -> Any:
@@ -208,6 +208,6 @@ def _not_found(store: Store, name: str, version: int | None) -> DatasetNotFoundE
             f"The dataset {name!r} in {store.url} has no version {version}; it has {shown}"
             f"{' and older ones' if len(versions) > 5 else ''}."
         )
-    names = [name for name in store.list_folder(DATASETS) if is_run_id(name)]
+    names = [name for name in store.list_folder(DATASETS) if is_dataset_name(name)]
     known = some_of_those_there(nearest(name, names) or names[-3:])
     return DatasetNotFoundError(f"There is no dataset {name!r} in {store.url}{known}.")

@@ -152,9 +152,14 @@ def _decode_schema(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
+def is_dataset_name(name: str) -> bool:
+    """Whether a name can be that of a dataset: as that of a run, but not like that of a file."""
+    return is_run_id(name) and "." not in name
+
+
 def check_dataset_name(name: str) -> str:
     """Return the name of a dataset when it is a safe one on every store."""
-    if not is_run_id(name):
+    if not is_dataset_name(name):
         raise InputError(
             f"The dataset name {name[:80]!r} is not a safe name; use 1 to 64 letters, digits, '-' "
             "and '_', beginning with a letter or digit."

@@ -66,7 +66,9 @@ _REMOVED_FILE = re.compile(r"(\d{4,})\.removed")
 _ATTEMPT_FILE = re.compile(r"(\d{4,})\.attempt-(\d{2,})")
 _SEGMENT_FILE = re.compile(r"\d{5,}-g(\d{4,})[0-9a-f]{8}-\d{3,}\..+")
 _Status = Annotated[str, Field(pattern=f"^({'|'.join(PartitionStatus)})$")]
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_RUN_ID = re.compile(r"(?!.*\.(\.|\Z))[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""A dot stands between others only: two of them are the folder above, and some systems leave out
+one at the end of a name."""
 
 
 def check_run_id(run_id: str) -> str:
@@ -75,8 +77,8 @@ def check_run_id(run_id: str) -> str:
         shown = repr(run_id)
         shown = shown if len(shown) <= 80 else f"{shown[:80]}..."
         raise RunIdError(
-            f"The run_id {shown} is not a safe name; use 1 to 64 letters, digits, '-' and '_', "
-            "beginning with a letter or digit."
+            f"The run_id {shown} is not a safe name; use 1 to 64 letters, digits, '-', '_' and "
+            "single dots, beginning with a letter or digit and not ending in a dot."
         )
     return run_id
 

@@ -50,17 +50,17 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_pipeline_is_four_runs_and_a_resume_runs_what_changed(data, tmp_path, cluster):
-    settings = {"run_id": "p", "store": tmp_path, "cluster": cluster, "keep_columns": ["row"]}
+    settings = {"run_id": "v1.0", "store": tmp_path, "cluster": cluster, "keep_columns": ["row"]}
     settings |= {"execution": ExecutionOptions(n_shards=1)}
     done = model_pipeline(data, "k", TRAINER, **settings)
-    assert [run.run_id for run in done.runs] == STAGES
+    assert [run.run_id for run in done.runs] == [f"v1.0{stage[1:]}" for stage in STAGES]
     assert done.status is RunStatus.SUCCESS
     assert [run.executed for run in done.runs] == [4, 4, 4, 4]
-    assert done.inference.document.training_run_id == "p-export"
+    assert done.inference.document.training_run_id == "v1.0-export"
     assert done.inference.predictions().num_rows == 240
-    assert repr(Pipeline.open("p", tmp_path)) == "Pipeline('p', SUCCESS)"
+    assert repr(Pipeline.open("v1.0", tmp_path)) == "Pipeline('v1.0', SUCCESS)"
 
-    with pytest.raises(RunExistsError, match="p-train"):
+    with pytest.raises(RunExistsError, match=r"v1\.0-train"):
         model_pipeline(data, "k", TRAINER, **settings)
     again = model_pipeline(data, "k", TRAINER, on_existing_artifacts="resume", **settings)
     assert [run.executed for run in again.runs] == [0, 0, 0, 0]

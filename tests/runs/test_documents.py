@@ -119,14 +119,33 @@ def test_a_damaged_document_is_refused_by_name_in_one_line(document, damage, mes
     assert len(str(refused.value)) < 300
 
 
-@pytest.mark.parametrize("run_id", ["a", "Sales-2026_11", "0", "x" * 64])
+@pytest.mark.parametrize(
+    "run_id", ["a", "Sales-2026_11", "0", "x" * 64, "v1.0", "a.b-c.d", "a" + ".b" * 31]
+)
 def test_a_safe_run_id_is_taken(run_id) -> None:
     assert check_run_id(run_id) == run_id
 
 
 @pytest.mark.parametrize(
     "run_id",
-    ["", "../x", "a/b", "..", ".hidden", "-x", "_x", "a b", "a\n", "ä", "x" * 65, "a\0", "a.b"],
+    [
+        "",
+        "../x",
+        "a/b",
+        "..",
+        ".hidden",
+        "-x",
+        "_x",
+        "a b",
+        "a\n",
+        "ä",
+        "x" * 65,
+        "a\0",
+        "a.",
+        "a..b",
+        "a...",
+        "v1.\n",
+    ],
 )
 def test_an_unsafe_run_id_is_refused(run_id) -> None:
     with pytest.raises(RunIdError, match="is not a safe name; use 1 to 64 letters") as refused:
