@@ -4,6 +4,7 @@ import csv
 import datetime as dt
 import io
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
@@ -67,8 +68,10 @@ def key_text(values: Sequence[Any]) -> str:
     if len(texts) == 1:
         return texts[0]
     line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(texts)
-    return line.getvalue()
+    # With the end of line that it has by itself, and without another: of others it does not quote
+    # what would end a line within a value.
+    csv.writer(line, lineterminator="\r\n").writerow(texts)
+    return line.getvalue().removesuffix("\r\n")
 
 
 def value_text(value: Any) -> str:
@@ -81,7 +84,10 @@ def value_text(value: Any) -> str:
         case bool():
             return str(value).lower()
         case dt.timedelta():
-            return f"{value.total_seconds():g}"
+            # To the last digit, by whole numbers: two keys may differ in it alone.
+            whole = value // dt.timedelta(microseconds=1) * 1000 + getattr(value, "nanoseconds", 0)
+            text = f"{Decimal(whole).scaleb(-9):f}"
+            return text.rstrip("0").rstrip(".") if "." in text else text
         case dt.date() | dt.time():
             return value.isoformat()
         case _:

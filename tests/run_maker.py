@@ -1,8 +1,10 @@
 """A maker of runs: commits what workers would, without any worker."""
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 
@@ -25,8 +27,10 @@ from partwise.store.signing import is_configured
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import key_columns, partition_ids
 
+TEXTS = pa.schema([("key", pa.string())])
 
-def fingerprint_of(key: str, value: float) -> str:
+
+def fingerprint_of(key: Any, value: float) -> str:
     """Return the fingerprint that a partition's ledger row has."""
     return f"of {key} {value}"
 
@@ -47,7 +51,8 @@ def ending(partitions: int, stopped: Stop | None = None) -> Ending:
 class RunMaker:
     """Commits segments of a run as workers do, without any worker.
 
-    A partition is (key, status, what its model and its output rows hold). All are in shard 0.
+    A partition is (key, status, what its model and its output rows hold). All are in shard 0. Keys
+    are of the types in `keys`, tuples where these are several.
     """
 
     def __init__(
@@ -57,11 +62,13 @@ class RunMaker:
         kind: RunKind = "map",
         serde: str = "",
         metric: str = "value",
+        keys: pa.Schema = TEXTS,
     ) -> None:
         self.store = store
         self.serde = serde
         self.metric = metric
-        self.columns = key_columns(pa.schema([("key", pa.string())]), ["key"])
+        self.keys = keys
+        self.columns = key_columns(keys, keys.names)
         self.identity = Identity(run_id=run_id, kind=kind, key_columns=self.columns)
         self._claim: Claim | None = None
 
@@ -81,21 +88,22 @@ class RunMaker:
 
     def commit(
         self,
-        *partitions: tuple[str, str, float],
+        *partitions: tuple[Any, str, float],
         generation: int | None = None,
         carried: pa.Table | None = None,
     ) -> str:
         """Commit one segment of a new execution, and return its token."""
         generation = generation or self.claim.generation
         token = execution_token(generation, secrets.token_hex(4))
-        names = partition_ids(pa.table({"key": [key for key, _, _ in partitions]}), self.columns)
+        keys = self._keys_of([key for key, _, _ in partitions])
+        names = partition_ids(keys, self.columns)
         bundle = BundleWriter(f"bundles/{segment_file(0, token, 1, 'zip')}")
         output = f"{KINDS[self.identity.kind].outputs}/{segment_file(0, token, 1, 'parquet')}"
         done = [(key, value) for key, status, value in partitions if status == "DONE"]
         outputs = b""
         if done:
             all_keys, values = zip(*done, strict=True)
-            outputs = write_table(pa.table({"key": all_keys, "value": values}))
+            outputs = write_table(self._keys_of(all_keys).append_column("value", pa.array(values)))
         rows = []
         for name, (key, status, value) in zip(names, partitions, strict=True):
             ledger_row = LedgerRow(
@@ -129,13 +137,18 @@ class RunMaker:
             self._create(output, outputs)
         tables = [] if carried is None else [carried]
         if rows:
-            keys_table = pa.table({"key": pa.array([key for key, _, _ in partitions], pa.string())})
-            tables.append(segment_table(keys_table, rows))
+            tables.append(segment_table(keys, rows))
         path = f"ledger/{segment_file(0, token, 1, 'parquet')}"
         place = run_path(self.identity.run_id, path)
         segment = write_segment(pa.concat_tables(tables), place, is_signed=is_configured())
         self._create(path, segment)
         return token
+
+    def _keys_of(self, keys: Sequence[Any]) -> pa.Table:
+        rows = [key if isinstance(key, tuple) else (key,) for key in keys]
+        lists = zip(*rows, strict=True)
+        arrays = [pa.array(each, kind) for each, kind in zip(lists, self.keys.types, strict=True)]
+        return pa.table(arrays, schema=self.keys)
 
     def end(self, partitions: int, stopped: Stop | None = None) -> Run:
         """Complete the generation."""

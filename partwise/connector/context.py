@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from partwise.errors import ArtifactNotFoundError, InputError, TrialPruned
+from partwise.formatting import key_text
 from partwise.runs.bundle import CATEGORIES_FILENAME, LOG_FILENAME
 from partwise.tables.keys.partition_keys import Key
 
@@ -88,7 +89,7 @@ class PartitionContext:
     Attributes:
         key: The partition's key: a scalar, or a tuple where `partition_by` is several columns.
         key_columns: The names of the key columns.
-        partition_id: A path-safe name of the key.
+        partition_id: A path-safe name of the key, with a part of its checksum: not its value.
         run_id: The run that this partition belongs to.
         attempt: 1 at first, 2 at the first retry.
         seed: Derived from the run's seed and the key, in [0, 2**31): the same whatever the number
@@ -126,6 +127,16 @@ class PartitionContext:
         self.logger = logger or logging.getLogger("partwise.partition")
         self.share = share
         self._link: ArtifactLink = link or MemoryLink()
+
+    @property
+    def key_text(self) -> str:
+        """The key as one text, for names, labels and logs.
+
+        Dates and times as ISO 8601, null as "null"; of several columns as a line of CSV, so that no
+        two keys have one text. `run.model` and the like, and `--key` of the command line, take it.
+        """
+        values = self.key if isinstance(self.key, tuple) else (self.key,)
+        return key_text(values)
 
     def __repr__(self) -> str:
         return f"PartitionContext(key={self.key!r}, run_id={self.run_id!r}, attempt={self.attempt})"

@@ -1,11 +1,18 @@
 """The keys of a run's partitions as people read and type them."""
 
+import csv
+import datetime as dt
+import re
 from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 
+from partwise.errors import KeyClassError
 from partwise.formatting import key_text
 from partwise.runs.ledger import KEY_PREFIX
+from partwise.tables.keys.partition_keys import Key, KeyClass, KeyColumn
 
 
 def key_reader(ledger: pa.Table) -> Callable[[int], str]:
@@ -27,3 +34,80 @@ def key_texts(ledger: pa.Table, most: int | None = None) -> list[str]:
     """Return the keys of a ledger's first rows (`most` None: of all) as `--key` takes them."""
     rows = ledger if most is None else ledger.slice(0, most)
     return list(map(key_reader(rows), range(rows.num_rows)))
+
+
+def parse_key(text: str, columns: tuple[KeyColumn, ...]) -> Key:
+    """Return the key that a text stands for.
+
+    Args:
+        text: A value; for several key columns, values with commas between them, as in a CSV file.
+            Dates and times as ISO 8601, durations as seconds, binary as hexadecimal digits, null
+            as "null" (but for strings: there, give the partition_id).
+        columns: The key columns of the run.
+
+    Raises:
+        KeyClassError: It is not of these classes.
+
+    Example:
+        >>> store = KeyColumn(name="store", key_class=KeyClass.STRING)
+        >>> day = KeyColumn(name="day", key_class=KeyClass.DATE)
+        >>> parse_key("a-1,2026-03-01", (store, day))
+        ('a-1', datetime.date(2026, 3, 1))
+    """
+    texts = [text] if len(columns) == 1 else next(csv.reader([text]), [])
+    if len(texts) != len(columns):
+        names = ",".join(column.name for column in columns)
+        raise KeyClassError(
+            f"The key {text!r} has {len(texts)} values, and those of the run have {len(columns)}: "
+            f"{names}."
+        )
+    values = [_parse_key_value(text, column) for text, column in zip(texts, columns, strict=True)]
+    return values[0] if len(columns) == 1 else tuple(values)
+
+
+def _parse_key_value(text: str, column: KeyColumn) -> Any:
+    if column.key_class is KeyClass.STRING:
+        return text
+    if text == "null":
+        return None
+    parse, example = _PARSERS[column.key_class]
+    try:
+        return parse(text)
+    except (ValueError, ArithmeticError) as error:
+        raise KeyClassError(
+            f"The key {text!r} is no {column.key_class} for the key column {column.name!r}; write "
+            f"it like {example}."
+        ) from error
+
+
+def _parse_timestamp(text: str) -> Any:
+    value = dt.datetime.fromisoformat(text)
+    # Python's own forgets what is below a microsecond, by which alone two keys may differ.
+    below = re.search(r"[.,]\d{6}(\d{1,3})(?!\d)", text)
+    if below is None:
+        return value
+    zone = None if value.utcoffset() is None else "UTC"
+    microseconds = pa.scalar(value, pa.timestamp("us", zone)).value
+    return pa.scalar(microseconds * 1000 + int(f"{below[1]:0<3}"), pa.timestamp("ns", zone)).as_py()
+
+
+def _parse_duration(text: str) -> Any:
+    whole = int(Decimal(text).scaleb(9))
+    if whole % 1000:
+        return pa.scalar(whole, pa.duration("ns")).as_py()
+    return dt.timedelta(microseconds=whole // 1000)
+
+
+_PARSERS: dict[KeyClass, tuple[Callable[[str], Any], str]] = {
+    KeyClass.INTEGER: (int, "42"),
+    KeyClass.FLOAT: (float, "0.5"),
+    KeyClass.BOOLEAN: (lambda text: ("false", "true").index(text.lower()) == 1, "true"),
+    KeyClass.TIMESTAMP: (_parse_timestamp, "2026-03-01T12:00:00"),
+    KeyClass.TIMESTAMP_TZ: (_parse_timestamp, "2026-03-01T12:00:00+00:00"),
+    KeyClass.DATE: (dt.date.fromisoformat, "2026-03-01"),
+    KeyClass.TIME: (dt.time.fromisoformat, "12:30:00"),
+    KeyClass.DURATION: (_parse_duration, "90 (seconds)"),
+    KeyClass.DECIMAL: (Decimal, "19.90"),
+    KeyClass.BINARY: (bytes.fromhex, "00ff"),
+    KeyClass.NULL: (lambda text: ("null",).index(text), "null"),
+}

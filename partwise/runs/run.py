@@ -51,6 +51,7 @@ from partwise.runs.documents import (
     run_path,
     sha256_of,
 )
+from partwise.runs.key_texts import parse_key
 from partwise.runs.kinds import RunKind
 from partwise.runs.ledger import (
     KEY_PREFIX,
@@ -64,7 +65,7 @@ from partwise.runs.portfolio import Portfolio, read_portfolio
 from partwise.runs.trials import Trial, best_of, best_row, read_trials, trials_table
 from partwise.runs.view import AtWork, View, open_view
 from partwise.store.store import Store
-from partwise.tables.keys.partition_keys import Key, KeyColumn, partition_id
+from partwise.tables.keys.partition_keys import Key, KeyClass, KeyColumn, partition_id
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -362,23 +363,47 @@ class Run:
     def partition_id(self, key: Key) -> str:
         """Return the path-safe name of a key.
 
+        `key` may also be the key as one text, as `context.key_text` has it. Where the run's key is
+        a single text, that is taken as it stands.
+
         Raises:
             KeyClassError: The key's values are of another class than the run's keys.
         """
-        return partition_id(key, self.key_columns)
+        columns = self.key_columns
+        is_text = len(columns) == 1 and columns[0].key_class is KeyClass.STRING
+        if isinstance(key, str) and not is_text:
+            key = parse_key(key, columns)
+        return partition_id(key, columns)
+
+    def partition(self, key: Key) -> dict[str, Any]:
+        """Return the row of `partitions` of one key, which may be a text: see `partition_id`.
+
+        Raises:
+            PartitionNotFoundError: The run has no partition of this key.
+
+        Example:
+            >>> Run.open("nightly").partition("North")["status"]  # doctest: +SKIP
+            'DONE'
+        """
+        place = self._place(self.partition_id(key), repr(key))
+        row: dict[str, Any] = self.partitions.slice(place, 1).to_pylist()[0]
+        return row
 
     @cached_property
     def _places(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.ledger["partition_id"].to_pylist())}
 
-    def _row(self, name: str, shown: str) -> dict[str, Any]:
+    def _place(self, name: str, shown: str) -> int:
         place = self._places.get(name)
         if place is None:
             unfinished = " yet" if self.status is RunStatus.IN_PROGRESS else ""
             raise PartitionNotFoundError(
                 f"The run {self.run_id!r} has no partition {shown}{unfinished}."
             )
-        row: dict[str, Any] = self.ledger.slice(place, 1).to_pylist()[0]
+        return place
+
+    def _row(self, name: str, shown: str) -> dict[str, Any]:
+        row: dict[str, Any] = self.ledger.slice(self._place(name, shown), 1).to_pylist()[0]
         return row
 
     def stored_artifacts(self, name: str) -> list[StoredArtifact]:

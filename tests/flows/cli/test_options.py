@@ -1,7 +1,5 @@
 """What the words of a command line become, before anything is started."""
 
-import datetime as dt
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError
 from partwise.evaluation import Backtest, CrossValidation, HoldoutByTime, HoldoutFraction
 from partwise.flows.cli.command import EXPORT, command_of
-from partwise.flows.cli.keys import parse_key
 from partwise.flows.cli.options import (
     ClusterOptions,
     TrainerOptions,
@@ -28,7 +25,6 @@ from partwise.flows.cli.parsing import (
     split_names,
 )
 from partwise.models.export_options import ExportOptions, ValidationOptions
-from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
 from partwise.trainers import (
     Best,
     LightGBMTrainer,
@@ -332,57 +328,6 @@ def test_a_cluster_is_local_or_gpus_or_an_address() -> None:
 def test_clusters_that_cannot_be_are_refused(options, message) -> None:
     with pytest.raises(InputError, match=message):
         ClusterOptions(**options).build()
-
-
-@pytest.mark.parametrize(
-    ("key_class", "text", "key"),
-    [
-        ("integer", "-7", -7),
-        ("integer", "null", None),
-        ("string", "7", "7"),
-        ("string", "null", "null"),
-        ("string", "a,b", "a,b"),
-        ("string", "", ""),
-        ("float", "0.5", 0.5),
-        ("boolean", "True", True),
-        ("boolean", "false", False),
-        ("date", "2026-03-01", dt.date(2026, 3, 1)),
-        ("timestamp", "2026-03-01T12:30:00", dt.datetime(2026, 3, 1, 12, 30)),  # noqa: DTZ001
-        (
-            "timestamp_tz",
-            "2026-03-01T12:30:00+00:00",
-            dt.datetime(2026, 3, 1, 12, 30, tzinfo=dt.UTC),
-        ),
-        ("time", "12:30", dt.time(12, 30)),
-        ("duration", "90", dt.timedelta(seconds=90)),
-        ("decimal", "19.90", Decimal("19.90")),
-        ("binary", "00ff", b"\x00\xff"),
-    ],
-)
-def test_a_key_is_read_by_the_class_of_the_run(key_class, text, key) -> None:
-    found = parse_key(text, (KeyColumn(name="k", key_class=KeyClass(key_class)),))
-    assert (type(found), found) == (type(key), key)
-
-
-def test_a_composite_key_has_commas_and_quotes_where_a_value_has_one() -> None:
-    columns = (
-        KeyColumn(name="store", key_class=KeyClass.STRING),
-        KeyColumn(name="day", key_class=KeyClass.DATE),
-    )
-    assert parse_key("a,2026-03-01", columns) == ("a", dt.date(2026, 3, 1))
-    assert parse_key('"a,b",null', columns) == ("a,b", None)
-    with pytest.raises(InputError, match="has 1 values, and the key has 2: store,day"):
-        parse_key("a", columns)
-    with pytest.raises(InputError, match="'soon' is no date for the key column 'day'"):
-        parse_key("a,soon", columns)
-
-
-@pytest.mark.parametrize(
-    ("key_class", "text"), [("integer", "1.5"), ("boolean", "1"), ("binary", "xyz"), ("date", "1")]
-)
-def test_a_key_of_another_class_is_refused(key_class, text) -> None:
-    with pytest.raises(InputError, match=f"{text!r} is no {key_class} for the key column 'k'"):
-        parse_key(text, (KeyColumn(name="k", key_class=KeyClass(key_class)),))
 
 
 def test_a_hint_is_in_the_words_of_the_shell() -> None:
