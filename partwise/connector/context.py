@@ -127,6 +127,12 @@ class PartitionContext:
         self.logger = logger or logging.getLogger("partwise.partition")
         self.share = share
         self._link: ArtifactLink = link or MemoryLink()
+        self._made: set[str] = set()
+
+    @property
+    def has_made(self) -> bool:
+        """Whether something was uploaded or reported: that is a result where none is returned."""
+        return bool(self._made)
 
     @property
     def key_text(self) -> str:
@@ -148,7 +154,7 @@ class PartitionContext:
             params: In place of this one's.
             uploads: Whether files that are uploaded are kept.
         """
-        return PartitionContext(
+        context = PartitionContext(
             key=self.key,
             key_columns=self.key_columns,
             partition_id=self.partition_id,
@@ -161,6 +167,9 @@ class PartitionContext:
             link=self._link if uploads else _ReadingLink(self._link),
             share=self.share,
         )
+        if uploads:
+            context._made = self._made
+        return context
 
     def upload(
         self, obj: Any, filename: str, write: Callable[[Any, str], None] | None = None
@@ -191,6 +200,7 @@ class PartitionContext:
                 write(obj, str(path))
                 content = path.read_bytes()
         self._link.upload(filename, content)
+        self._made.add(filename)
 
     def download(
         self,
@@ -236,7 +246,9 @@ class PartitionContext:
         """
         if not isinstance(step, Integral) or step < 0:
             raise InputError(f"context.report() was given the step {step!r}, which is not a count.")
-        if self._link.report(int(step), float(metric)):
+        gives_up = self._link.report(int(step), float(metric))
+        self._made.add("a report")
+        if gives_up:
             raise TrialPruned(f"the study gave it up at step {step}, with {metric:.6g}")
 
 

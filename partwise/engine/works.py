@@ -121,7 +121,8 @@ class TrainWork:
         Raises:
             SerdeError: The model's type has no native serde, and none was given.
         """
-        produced = produce_model(self.function(data, context), self.serde, directory)
+        outcome = self.function(data, context)
+        produced = produce_model(outcome, self.serde, directory, has_made=context.has_made)
         if produced.model is None:
             return produced
         schema = data.to_arrow().schema
@@ -175,6 +176,8 @@ class InferWork:
         categories = model.trained_categories()
         data = with_trained_categories(data, categories)
         outcome = self.predict(data, trained, context)
+        if outcome is None and context.has_made:
+            return Produced(status=PartitionStatus.DONE)
         if self.names_classes and categories is not None:
             outcome = _with_class(outcome, classes_among(categories))
         return produce_rows(outcome, data, self.key_columns, self.keep_columns, "prediction")
@@ -213,11 +216,14 @@ class MapWork:
         return produce_rows(outcome, data, self.key_columns, None, "value")
 
 
-def produce_model(outcome: Any, serde: ModelSerde | None, directory: str) -> Produced:
+def produce_model(
+    outcome: Any, serde: ModelSerde | None, directory: str, *, has_made: bool = False
+) -> Produced:
     """Write the model that a training function returned.
 
-    `outcome` is a model; a `Result` with one; a `Skip`; None. `serde` None: the native one of the
-    model's type.
+    `outcome` is a model; a `Result` with one; a `Skip`; None, which is a skip unless the function
+    `has_made` something else: files that it uploaded. `serde` None: the native one of the model's
+    type.
 
     Raises:
         SerdeError: The model's type has no native serde, and none was given.
@@ -226,6 +232,8 @@ def produce_model(outcome: Any, serde: ModelSerde | None, directory: str) -> Pro
         return Produced(status=PartitionStatus.SKIPPED, reason=outcome.reason)
     result = outcome if isinstance(outcome, Result) else Result(outcome)
     metrics = check_metrics(result.metrics)
+    if result.model is None and has_made:
+        return Produced(status=PartitionStatus.DONE, metrics=metrics)
     if result.model is None:
         reason = "the function returned None instead of a model"
         return Produced(status=PartitionStatus.SKIPPED, reason=reason, metrics=metrics)

@@ -10,7 +10,7 @@ import pytest
 
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import ModelNotFoundError, PartitionNotFoundError, RunFailedError
-from partwise.flows import map_partitions, train_models
+from partwise.flows import map_partitions, run_inference, train_models
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import Result, RunStatus, Skip
 from partwise.runs.run import Run
@@ -35,6 +35,8 @@ KEYS = [
     "unprintable",
     "unprintable skip",
     "unprintable metric",
+    *(MADE := ["an upload", "an upload and a result without model", "a report"]),
+    "an upload and a skip",
 ]
 
 
@@ -42,8 +44,21 @@ def raise_for(key: str) -> None:
     raise ValueError(f"nothing to be learned from {key!r}")
 
 
+def make(context) -> None:
+    if context.key.startswith("an upload"):
+        context.upload("made", "note.txt")
+    elif context.key == "a report":
+        context.report(step=1, metric=0.5)
+
+
 def behave(key: str, attempt: int):
     match key:
+        case "an upload" | "a report":
+            return None
+        case "an upload and a result without model":
+            return Result(None, metrics={"rmse": 8})
+        case "an upload and a skip":
+            return Skip("of no use")
         case "a model":
             return {"mean": 1.0}
         case "a result":
@@ -97,6 +112,7 @@ def run(cluster, directory) -> Run:
         with open(Path(scratch, "executed"), "a") as file:
             file.write(f"{context.key}|{context.attempt}\n")
         print(f"attempt {context.attempt} at {context.key}")
+        make(context)
         return behave(context.key, context.attempt)
 
     table = pa.table({"store": KEYS * 2, "value": range(2 * len(KEYS))})
@@ -121,8 +137,9 @@ def test_every_partition_has_its_status(run) -> None:
     rows = run.partitions.select(["store", "status"]).to_pylist()
     statuses = {row["store"]: row["status"] for row in rows}
     skipped = {"a skip", "None", "a result without model", "unprintable skip"}
+    skipped |= {"an upload and a skip"}
     done = {"a model", "a result", "metrics like columns", "not a number", "second attempt"}
-    done |= {"unprintable metric"}
+    done |= {"unprintable metric", *MADE}
     assert statuses == {
         key: "SKIPPED" if key in skipped else "DONE" if key in done else "FAILED" for key in KEYS
     }
@@ -139,6 +156,37 @@ def test_models_are_there_for_the_done_and_explained_for_the_others(run) -> None
             run.model(key, PickleSerde())
     with pytest.raises(PartitionNotFoundError, match="'outcomes' has no partition 'bad 4'"):
         run.model("bad 4")
+
+
+def test_what_is_made_is_the_result_where_none_is_returned(run) -> None:
+    assert run.artifact("an upload", "note.txt") == b"made"
+    assert row(run, "an upload and a result without model")["rmse"] == 8.0
+    for key in MADE:
+        with pytest.raises(ModelNotFoundError, match="is DONE and has no model: it wrote none"):
+            run.model(key)
+
+
+def test_inference_finds_no_model_where_a_function_made_something_else(
+    run, directory, cluster
+) -> None:
+    def predict(data, model, context):
+        context.upload(str(model["mean"]), "seen.txt")
+
+    table = pa.table({"store": ["a model", "an upload"], "value": [1, 2]})
+    used = run_inference(
+        table,
+        "store",
+        "outcomes",
+        predict=predict,
+        serde=PickleSerde(),
+        store=directory,
+        cluster=cluster,
+        on_missing_model="skip",
+    )
+    assert row(used, "a model")["status"] == "DONE"
+    assert used.artifact("a model", "seen.txt") == b"1.0"
+    assert row(used, "an upload")["status"] == "SKIPPED"
+    assert used.predictions().num_rows == 0
 
 
 def test_metrics_are_columns(run) -> None:
