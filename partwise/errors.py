@@ -106,6 +106,13 @@ class SerdeError(InputError):
     """No serde for this type of model, or one that the caller did not allow."""
 
 
+class UnkeptModelError(SerdeError):
+    """A function returned a model that its serde cannot write, or of a type that has none.
+
+    Each partition would come to the same, so that the run ends with the first.
+    """
+
+
 class UnknownFeatureError(InputError):
     """There is no such feature, or the architecture does not have it."""
 

@@ -18,7 +18,7 @@ from partwise.connector.returned_rows import in_row_order, returned_table
 from partwise.engine.failures import printable
 from partwise.engine.outcome import Produced
 from partwise.engine.written_models import write_model
-from partwise.errors import ColumnError, ModelNotFoundError
+from partwise.errors import ColumnError, ModelNotFoundError, SerdeError, UnkeptModelError
 from partwise.models.serdes import ModelSerde, serde_by_name, serde_for
 from partwise.outcomes import PartitionStatus, Result, Skip
 from partwise.runs.bundle import (
@@ -119,7 +119,7 @@ class TrainWork:
         """Train one partition.
 
         Raises:
-            SerdeError: The model's type has no native serde, and none was given.
+            UnkeptModelError: See `produce_model`.
         """
         outcome = self.function(data, context)
         produced = produce_model(outcome, self.serde, directory, has_made=context.has_made)
@@ -226,7 +226,8 @@ def produce_model(
     type.
 
     Raises:
-        SerdeError: The model's type has no native serde, and none was given.
+        UnkeptModelError: The model's type has no native serde, and none was given; or the serde
+            cannot write it.
     """
     if isinstance(outcome, Skip):
         return Produced(status=PartitionStatus.SKIPPED, reason=outcome.reason)
@@ -237,8 +238,10 @@ def produce_model(
     if result.model is None:
         reason = "the function returned None instead of a model"
         return Produced(status=PartitionStatus.SKIPPED, reason=reason, metrics=metrics)
-    writer = serde or serde_for(result.model)
-    written = write_model(result.model, writer, directory)
+    try:
+        written = write_model(result.model, serde or serde_for(result.model), directory)
+    except SerdeError as error:
+        raise UnkeptModelError(str(error)) from error
     return Produced(
         status=PartitionStatus.DONE,
         metrics=metrics,

@@ -189,6 +189,30 @@ def test_inference_finds_no_model_where_a_function_made_something_else(
     assert used.predictions().num_rows == 0
 
 
+def test_a_model_that_cannot_be_kept_ends_the_run(cluster, tmp_path) -> None:
+    def fit(data, context):
+        Path(scratch, context.partition_id).touch()
+        time.sleep(0.01)
+        return ["no", "model"] if context.key == 2 else Result(None, {"rmse": 1})
+
+    scratch = tmp_path / "seen"
+    scratch.mkdir()
+    table = pa.table({"key": range(2_000)})
+    place = {"store": tmp_path, "cluster": cluster}
+    options = ExecutionOptions(n_shards=4, first_segment_s=0.01)
+    with pytest.raises(
+        RunFailedError, match=r"type builtins.list: pass serde=PickleSerde"
+    ) as caught:
+        train_models(table, "key", fit, run_id="unkept", execution=options, **place)
+    run = caught.value.run
+    assert run.status is RunStatus.FAILURE
+    assert (run.counts["FAILED"], row(run, 2, "key")["attempts"]) == (1, 1)
+    assert run.counts["CANCELLED"] > 1_000
+    assert len(list(scratch.iterdir())) < 1_000
+    # What was done stands.
+    assert run.counts["SKIPPED"] > 0
+
+
 def test_metrics_are_columns(run) -> None:
     assert row(run, "a result")["rmse"] == 0.5
     assert row(run, "a result")["bias"] == -1.0

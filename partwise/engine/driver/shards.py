@@ -22,7 +22,7 @@ from partwise.engine.assignment import (
 from partwise.engine.driver.cluster_watch import ClusterWatch, Logger
 from partwise.engine.reporter import BEAT_S
 from partwise.engine.worker.tasks import end_execution, request_stop, run_shard
-from partwise.errors import ScratchError
+from partwise.errors import ScratchError, UnkeptModelError
 from partwise.formatting import counted, duration
 from partwise.outcomes import PartitionStatus, RunStatus, Stop
 
@@ -31,6 +31,9 @@ REPEAT_S = 2.0
 """So often workers are told again to stop, since others may have come."""
 FAREWELL_S = 1.0
 """For so long a run that was stopped waits for workers to tidy up."""
+
+ENDS_RUN = f"{UnkeptModelError.__module__}.{UnkeptModelError.__qualname__}"
+"""The failure that every partition of a run would come to."""
 
 logger = logging.getLogger(__name__)
 
@@ -274,6 +277,13 @@ class Driver:
             f"worker {news.worker}{silence if unheard_s > 3 * BEAT_S else ''}"
         )
 
+    def _ends_with(self, failures: Iterable[FailureGroup]) -> Stop | None:
+        """Return how the run ends with a failure that every partition would come to."""
+        for failure in failures:
+            if failure.error_type == ENDS_RUN:
+                return Stop(RunStatus.FAILURE, failure.message.rstrip("."))
+        return None
+
     def exceeds_budget(self, failed: int) -> Stop | None:
         """Return how the run ends when so many failures exceed the budget; None: they do not."""
         if self._budget is None or failed <= self._budget:
@@ -299,12 +309,12 @@ class Driver:
         progress = self.progress
         with self._lock:
             progress.add(news, self._watch.clock())
-            exceeded = self.exceeds_budget(progress.failed)
+            stop = self._ends_with(news.failures) or self.exceeds_budget(progress.failed)
         for listener in self._listeners:
             listener.update(progress, news)
         # Without the lock, which `stop` takes as well.
-        if exceeded:
-            self.stop(exceeded)
+        if stop:
+            self.stop(stop)
 
 
 def tell_to_stop(client: Client, token: str, is_over: Callable[[], bool]) -> None:
