@@ -82,7 +82,7 @@ _MODULES = {
     "partwise.errors": (
         *("PartwiseError", "InputError", "SourceError", "ColumnError", "NullKeyError"),
         *("KeyClassError", "RunIdError", "FunctionError", "TrustError", "SerdeError"),
-        "UnknownFeatureError",
+        *("UnkeptModelError", "UnknownFeatureError"),
         *("UnknownModelTypeError", "OpsetError", "CheckpointError", "StoreError", "ScratchError"),
         *("RunExistsError", "RunNotFoundError", "DatasetNotFoundError", "RunBusyError"),
         *(

@@ -54,6 +54,7 @@ from partwise.errors import (
     TrialPruned,
     TrialsFailedError,
     TrustError,
+    UnkeptModelError,
     UnknownFeatureError,
     UnknownModelTypeError,
 )
@@ -235,6 +236,7 @@ __all__ = [
     "FunctionError",
     "TrustError",
     "SerdeError",
+    "UnkeptModelError",
     "UnknownFeatureError",
     "UnknownModelTypeError",
     "OpsetError",

@@ -10,6 +10,7 @@
     │   ├── FunctionError                  a function or trainer that cannot be sent to the workers
     │   ├── TrustError                     a call in the store that the caller does not trust
     │   ├── SerdeError                     no serde for a type of model, or one that is not allowed
+    │   │   └── UnkeptModelError           a function returned a model of a kind that cannot be kept
     │   ├── UnknownFeatureError            no such feature, or the architecture does not have it
     │   ├── UnknownModelTypeError          an architecture that is not in the table
     │   ├── OpsetError                     a version of ONNX' operators that does not suffice

@@ -34,7 +34,10 @@ _IN_OTHER_MODULES = {
     "list": ("run_list:print_runs", "List the runs in a store, newest first."),
     "logs": ("run_logs:print_logs", "Print what partitions wrote; without a key, failed ones."),
     "model": ("run_model:write_model", "Write the model of one partition to a file."),
-    "export": ("run_export:export_run", "Write the ledger, metrics or predictions to a file."),
+    "export": (
+        "run_export:export_run",
+        "Write the ledger, metrics or predictions to a file, artifacts to many.",
+    ),
     "rm": ("run_removal:remove_runs", "Delete runs: models, predictions, logs and reports."),
     "compare": ("run_comparison:compare", "Compare the metrics of two runs, key by key."),
 }

@@ -11,13 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.engine.works import StoredModel
-from partwise.runs.bundle import CATEGORIES_FILENAME, StoredArtifact, artifact_from_row
+from partwise.runs.bundle import (
+    CATEGORIES_FILENAME,
+    StoredArtifact,
+    artifact_from_row,
+    neighbours,
+)
 from partwise.runs.documents import run_path
 from partwise.shuffle.shared_folder import LARGEST_READ_BYTES
 from partwise.store.store import Store
-
-GAP_BYTES = 1 << 20
-"""Models of one bundle that lie closer than this are read in one request."""
 
 EVERY = ""
 """The partition_id of a model that all partitions have in common; none has this name."""
@@ -145,7 +147,7 @@ def _places(
         return {each: (local[each.bundle] or "", each.offset) for each in artifacts}
     target = os.path.join(directory, "models")
     with open(target, "wb") as file:
-        for start, stop in _neighbours(artifacts):
+        for start, stop in neighbours(artifacts, LARGEST_READ_BYTES):
             first, last = artifacts[start], artifacts[stop - 1]
             size = last.offset + last.stored_bytes - first.offset
             base = file.tell() - first.offset
@@ -196,22 +198,3 @@ def _checksums(table: pa.Table) -> list[tuple[str, str]]:
 def _read(table_path: str) -> pa.Table:
     with pa.ipc.open_stream(Path(table_path).read_bytes()) as reader:
         return reader.read_all()
-
-
-def _neighbours(artifacts: list[StoredArtifact]) -> list[tuple[int, int]]:
-    """Divide artifacts, sorted by bundle and offset, into spans that are read at once."""
-    spans: list[tuple[int, int]] = []
-    start = 0
-    for i in range(1, len(artifacts) + 1):
-        if i < len(artifacts):
-            first, before, here = artifacts[start], artifacts[i - 1], artifacts[i]
-            end = before.offset + before.stored_bytes
-            if (
-                here.bundle == first.bundle
-                and here.offset - end <= GAP_BYTES
-                and here.offset + here.stored_bytes - first.offset <= LARGEST_READ_BYTES
-            ):
-                continue
-        spans.append((start, i))
-        start = i
-    return spans if artifacts else []

@@ -12,7 +12,7 @@ import stat
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,9 @@ _LEVEL, _RAW = 1, -15
 WORTHWHILE = 0.8
 MOST_INFLATED = 1032
 """Bytes that one deflated byte can stand for: https://zlib.net/zlib_tech.html."""
+
+GAP_BYTES = 1 << 20
+"""Artifacts of one bundle that lie closer than this are read in one request."""
 
 _BUNDLE = re.compile(r"bundles/[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _LONGEST_PART, _LONGEST_NAME = 255, 900  # bytes, which every file system takes
@@ -294,3 +297,26 @@ def write_new_file(path: Path, content: bytes) -> None:
 def artifact_from_row(row: dict[str, Any]) -> StoredArtifact:
     """Return the artifact that a struct of the ledger's `artifacts` column describes."""
     return StoredArtifact(**row)
+
+
+def neighbours(artifacts: Sequence[StoredArtifact], most_bytes: int) -> list[tuple[int, int]]:
+    """Divide artifacts, sorted by bundle and offset, into spans that are read at once.
+
+    A span is one of them, or several that lie near to each other in one bundle and have no more
+    bytes than that.
+    """
+    spans: list[tuple[int, int]] = []
+    start = 0
+    for i in range(1, len(artifacts) + 1):
+        if i < len(artifacts):
+            first, before, here = artifacts[start], artifacts[i - 1], artifacts[i]
+            end = before.offset + before.stored_bytes
+            if (
+                here.bundle == first.bundle
+                and here.offset - end <= GAP_BYTES
+                and here.offset + here.stored_bytes - first.offset <= most_bytes
+            ):
+                continue
+        spans.append((start, i))
+        start = i
+    return spans if artifacts else []

@@ -1,7 +1,7 @@
 """The handle of a run: its status, its partitions, their models, logs and artifacts."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from partwise.errors import (
 from partwise.formatting import nearest, some_of_those_there
 from partwise.models.serdes import ModelSerde, resolve_serde, serde_by_name
 from partwise.outcomes import RunStatus
+from partwise.runs.artifact_files import WrittenFiles, write_artifact_files
 from partwise.runs.bundle import (
     LOG_FILENAME,
     StoredArtifact,
@@ -473,13 +474,58 @@ class Run:
         )
 
     def _read(self, artifact: StoredArtifact, shown: str) -> bytes:
-        path = run_path(self.run_id, artifact.bundle)
         where = f"the partition {shown} of the run {self.run_id!r}"
+        return decode(self.read_stored(artifact), artifact, where)
+
+    def read_stored(self, first: StoredArtifact, last: StoredArtifact | None = None) -> bytes:
+        """Return the stored bytes of an artifact, or from one of a bundle to another: one request.
+
+        Raises:
+            IntegrityError: The bundle is gone, or ends before.
+        """
+        size = (last or first).offset + (last or first).stored_bytes - first.offset
+        path = run_path(self.run_id, first.bundle)
         try:
-            stored = self.store.read_range(path, artifact.offset, artifact.stored_bytes)
+            return self.store.read_range(path, first.offset, size)
         except FileNotFoundError as error:
-            raise self._view.lost(artifact.bundle, f"is gone with {artifact.filename!r}") from error
-        return decode(stored, artifact, where)
+            raise self._view.lost(first.bundle, f"is gone with {first.filename!r}") from error
+
+    def export(
+        self,
+        to: Store | str | Path,
+        pattern: str = "*",
+        keys: Iterable[Key] | None = None,
+        *,
+        overwrite: bool = False,
+    ) -> WrittenFiles:
+        """Write artifacts to a folder or bucket as `<key>/<file name>`, and return how many.
+
+        A second call goes on where the first was cut off. A key that cannot be a folder's name has
+        its partition_id for that.
+
+        Args:
+            to: Where to.
+            pattern: Of the names of the artifacts, such as "*.png".
+            keys: Of which partitions; None: of all.
+            overwrite: Whether a file of another content is replaced.
+
+        Raises:
+            PartitionNotFoundError: The run has no partition of a key.
+            InputError: A file of another content is there, or no artifact is named so.
+            IntegrityError: An artifact differs from its checksum.
+            StoreError: The files cannot be written there.
+        """
+        names = None
+        if keys is not None:
+            names = [self._row(self.partition_id(key), repr(key))["partition_id"] for key in keys]
+        return write_artifact_files(
+            self.ledger,
+            self.read_stored,
+            Store.of(to),
+            pattern=pattern,
+            partition_ids=names,
+            overwrite=overwrite,
+        )
 
     def logs(self, key: Key) -> str:
         """Return what a partition wrote: print, logging, warnings, a crash; "" when nothing.

@@ -272,11 +272,40 @@ class TestExport:
         assert sorted(path.name for path in tmp_path.iterdir()) == ["store", "x.csv"]
 
 
+class TestExportOfArtifacts:
+    def test_they_are_files_by_their_keys(self, partwise, url, tmp_path) -> None:
+        make(url, "made", *done(**{"a": 1.0, "b/c": 2.0, "d": 3.0}))
+        to = tmp_path / "away"
+        words = ("made", "--what", "artifacts", "--to", to)
+        code, out, _ = partwise("export", *words, "--key", "b/c", "--key", "a")
+        assert (code, out) == (0, f"{to}: 2 files of 2 partitions, 12 B\n")
+        assert sorted(path.name.partition("-")[0] for path in to.iterdir()) == ["a", "b"]
+        assert partwise("export", *words, "--pattern", "*.txt")[0] == 0
+        assert (to / "d" / "note.txt").read_text() == "d 3.0"
+
+    def test_what_cannot_be_is_said(self, partwise, url, tmp_path) -> None:
+        make(url, "made", *done(store=1.0))
+        for words, reason in (
+            (
+                ("--what", "artifacts", "--key", "stoer"),
+                "no partition 'stoer'. Did you mean 'store'?",
+            ),
+            (("--what", "artifacts", "--pattern", "x"), "No artifact is named like 'x'"),
+            (("--pattern", "x"), "--key and --pattern are for artifacts, not for ledger"),
+        ):
+            code, _, err = partwise("export", "made", "--to", tmp_path / "away.csv", *words)
+            assert (code, reason in err) == (2, True), err
+        assert not (tmp_path / "away.csv").exists()
+
+
 def test_who_looks_for_predictions_is_led_to_their_command(capsys) -> None:
     for words, expected in (
         (["infer", "--help"], "runs export writes the predictions to a file"),
         (["--help"], "write its predictions to a file"),
-        (["runs", "--help"], "Write the ledger, metrics or predictions to a file."),
+        (
+            ["runs", "--help"],
+            "Write the ledger, metrics or predictions to a file, artifacts to many.",
+        ),
     ):
         assert main(words) == 0
         assert expected in " ".join(capsys.readouterr().out.replace("│", " ").split())
