@@ -4,7 +4,8 @@
 
 Each row of the table is a module of benchmarks/rows, which says who does the work and how good is
 good enough. A row, or one of its contestants, that cannot be run here is written down with the
-reason. The page is written after each row, so that an end before the last one loses nothing.
+reason. The page is written after each row, so that an end before the last one loses nothing; rows
+that are not asked for stay in it as they are.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.frame.measure import Result, measure
-from benchmarks.frame.results import machine_now, results_page
+from benchmarks.frame.results import about_machine, is_of, results_page
 from benchmarks.frame.row import ROOT, Place
 
 ROWS = (
@@ -44,9 +45,10 @@ def main() -> None:
     given = parser.parse_args()
     page = given.out or ROOT / "benchmarks" / f"RESULTS{'-quick' if given.quick else ''}.md"
     command = "make bench-quick" if given.quick else "make bench"
-    if given.only != ROWS:
-        command += f" ROWS='{' '.join(given.only)}'"
-    machine = machine_now(quick=given.quick)
+    about = about_machine(quick=given.quick)
+    earlier = page.read_text() if page.exists() and given.only != ROWS else ""
+    if earlier and not is_of(earlier, about):
+        raise SystemExit(f"{page} is of another machine: name another page with --out.")
     peers = PEERS if PEERS.exists() else None
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="partwise-bench-") as made:
@@ -57,7 +59,7 @@ def main() -> None:
             row = module.row(Place(folder=folder, quick=given.quick, peers=peers))
             print(f"{row.title} ...", file=sys.stderr, flush=True)
             results.append(measure(row))
-            page.write_text(results_page(results, command, machine, peers))
+            page.write_text(results_page(results, command, about, peers, earlier))
     print(f"written: {page}")
 
 

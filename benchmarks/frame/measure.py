@@ -10,12 +10,16 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
 import psutil
 
 from benchmarks.frame.row import OUT, ROOT, Contestant, NotThereError, Row
+
+LOOK_S = 2.0
+"""For so long it is looked how busy the machine is."""
 
 
 @dataclass(frozen=True)
@@ -50,18 +54,21 @@ class Result:
     """A row's figures, and how busy the machine was before them."""
 
     row: Row
-    load: float
+    since: datetime
+    busy: float
+    """The part of the cores that others had just before, from 0 to 1."""
     measured: Sequence[Measured]
     why_not: str = ""
 
 
 def measure(row: Row) -> Result:
     """Run a row's contestants by turns, within its limit."""
-    load = os.getloadavg()[0]
+    # Not by the load, which for a minute is that of the row before.
+    since, busy = datetime.now(UTC), psutil.cpu_percent(interval=LOOK_S) / 100
     try:
         row.prepare()
     except NotThereError as error:
-        return Result(row, load, [], str(error))
+        return Result(row, since, busy, [], str(error))
     end = time.monotonic() + row.limit_s
     turns: dict[str, list[Turn]] = {each.name: [] for each in row.contestants}
     failed: dict[str, str] = {}
@@ -76,7 +83,7 @@ def measure(row: Row) -> Result:
     measured = [
         Measured(each, turns[each.name], failed.get(each.name, "")) for each in row.contestants
     ]
-    return Result(row, load, measured)
+    return Result(row, since, busy, measured)
 
 
 def prepare_by(words: Sequence[str], limit_s: float) -> None:

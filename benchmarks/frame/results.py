@@ -1,11 +1,11 @@
 """Write what was found: goals met or missed, a table and a plot of each row, the machine."""
 
+import functools
 import json
 import os
 import platform
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from benchmarks.frame.row import ROOT, Figures, Goal
 BAR = 40
 """The longest bar of a plot, in letters. Text can be read anywhere, and git compares it."""
 
-BUSY = 0.25
-"""From this load of each core on, figures are not for comparison."""
+BUSY = 0.1
+"""From this part of the cores on that others have, figures are not for comparison."""
 
 PACKAGES = (
     *("prefect", "dask", "distributed", "lightgbm", "xgboost", "numpy", "pandas", "pyarrow"),
@@ -31,39 +31,55 @@ LIST = (
 )
 
 
+GOALS, VERSIONS = "Goals", "Versions"
+"""The sections that are of all rows."""
+
+
 def results_page(
-    results: Sequence[Result], command: str, machine: Sequence[str], peers: Path | None
+    results: Sequence[Result], command: str, about: Sequence[str], peers: Path | None, earlier: str
 ) -> str:
     """Return the page, as Markdown.
 
     Args:
-        results: Of each row.
-        command: What measured them.
-        machine: What `machine_now` said before the first row.
+        results: Of the rows that were measured now.
+        command: What measures all rows.
+        about: What `about_machine` says.
         peers: The Python of the others.
+        earlier: The page that was there, whose other rows stay; empty: there was none.
     """
+    sections = _sections(earlier)
+    goals = [line for line in sections.pop(GOALS, []) if line.startswith("| ")][1:]
+    sections.pop(VERSIONS, None)
+    for result in results:
+        title = result.row.title
+        goals = [line for line in goals if not line.startswith(f"| {title} |")]
+        goals += _goals(result)
+        sections[title] = list(_row(result))
+    table = ["| row | goal, at most | found | found / goal | |", "|---|---|---|---|---|"]
     parts = [
-        [f"# Results of `{command}`", "", *machine],
-        ["## Goals", "", *_goals(results)],
-        *(list(_row(result)) for result in results),
-        ["## Versions", "", *_versions(peers)],
+        [f"# Results of `{command}`", "", *about],
+        [f"## {GOALS}", "", *table, *goals],
+        *([f"## {title}", "", *lines] for title, lines in sections.items()),
+        [f"## {VERSIONS}", "", *_versions(peers)],
     ]
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
-def machine_now(*, quick: bool) -> Sequence[str]:
-    """Return lines about the machine, how busy it is, and how figures are to be read."""
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    memory = psutil.virtual_memory()
-    busy = ": **the machine was not idle, so compare these figures with nothing**"
+def _sections(page: str) -> dict[str, list[str]]:
+    """Return the lines of each section of a page, by its title."""
+    _, *parts = page.split("\n## ")
+    titles = ((part.partition("\n")[0], part.partition("\n")[2].strip()) for part in parts)
+    return {title: text.splitlines() for title, text in titles}
+
+
+def about_machine(*, quick: bool) -> Sequence[str]:
+    """Return lines about the machine, and about how figures are to be read."""
+    memory = psutil.virtual_memory().total / 2**30
     lines = [
-        f"- {datetime.now(UTC):%d %B %Y, %H:%M} UTC, commit {_commit()}",
         (
-            f"- {cores} cores ({_processor()}), {memory.total / 2**30:.0f} GiB of memory of which "
-            f"{memory.available / 2**30:.0f} were free; {platform.system()} {platform.release()}, "
-            f"Python {platform.python_version()}"
+            f"{os.cpu_count()} cores ({_processor()}), {memory:.0f} GiB of memory; "
+            f"{platform.system()} {platform.release()}, Python {platform.python_version()}."
         ),
-        f"- load {load:.2f} as it began{busy * (load > BUSY * cores)}",
         "",
         (
             "Seconds are those of whole processes, from start to end, imports included; each is "
@@ -76,6 +92,12 @@ def machine_now(*, quick: bool) -> Sequence[str]:
     return lines
 
 
+def is_of(page: str, about: Sequence[str]) -> bool:
+    """Whether a page is of the same machine, so that rows of both can stand side by side."""
+    return about[0] in page.splitlines()
+
+
+@functools.cache  # at the first row, since the page itself is a file of the checkout
 def _commit() -> str:
     words = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -88,14 +110,11 @@ def _processor() -> str:
     return next(names, platform.machine())
 
 
-def _goals(results: Sequence[Result]) -> Iterator[str]:
-    yield "| row | goal, at most | found | found / goal | |"
-    yield "|---|---|---|---|---|"
-    for result in results:
-        figures = {each.contestant.name: each.medians for each in result.measured if each.turns}
-        title = result.row.title
-        for goal in result.row.goals:
-            yield f"| {title} | {goal.text}: {goal.most:.4g} | {_verdict(goal, figures)} |"
+def _goals(result: Result) -> Iterator[str]:
+    figures = {each.contestant.name: each.medians for each in result.measured if each.turns}
+    for goal in result.row.goals:
+        text = f"{goal.text}: {goal.most:.4g}"
+        yield f"| {result.row.title} | {text} | {_verdict(goal, figures)} |"
 
 
 def _verdict(goal: Goal, figures: Figures) -> str:
@@ -108,10 +127,13 @@ def _verdict(goal: Goal, figures: Figures) -> str:
 
 
 def _row(result: Result) -> Iterator[str]:
-    row = result.row
-    yield f"## {row.title}"
+    busy = ": **the machine was not idle, so compare these figures with nothing**"
+    yield result.row.work
     yield ""
-    yield f"{row.work} Load {result.load:.2f} as it began."
+    yield (
+        f"{result.since:%d %B %Y, %H:%M} UTC, commit {_commit()}; others had {result.busy:.0%} of "
+        f"the cores as it began{busy * (result.busy > BUSY)}."
+    )
     yield ""
     if result.why_not:
         yield f"Not measured: {result.why_not}."
