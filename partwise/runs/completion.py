@@ -1,7 +1,6 @@
 """Ending a run: one ledger of all partitions, outputs without doubles, the summary last."""
 
 import secrets
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +21,14 @@ from partwise.runs.documents import (
     summary_file,
 )
 from partwise.runs.kinds import KINDS
-from partwise.runs.ledger import LedgerRow, merge, segment_table, skip_reasons, write_table
+from partwise.runs.ledger import (
+    LedgerRow,
+    merge,
+    segment_table,
+    skip_reasons,
+    status_counts,
+    write_table,
+)
 from partwise.runs.outputs import rewrite_partial_files, unreferenced_outputs
 from partwise.runs.run import Run, began_in
 from partwise.runs.view import seen_of
@@ -73,23 +79,26 @@ def complete_run(claim: Claim, ending: Ending) -> Run:
     # Killed at any point, a resume does the rest.
     store, identity = claim.store, claim.identity
     segments = read_generation(store, identity.run_id, claim.generation)
-    ledger = segments.merge()
-    tables = [] if ledger is None else [ledger]
-    done = set() if ledger is None else set(ledger["partition_id"].to_pylist())
-    for shard in ending.unfinished:
-        missing = _rows_of(shard, identity.key_columns, claim.generation, done)
-        if missing is not None:
-            tables.append(missing)
-    ledger = merge(tables)
+    ledger, damaged = segments.merge(), segments.damaged
+    # A ledger of a million rows is 300 MiB in memory, and there is one of them from here on.
+    del segments
+    if ending.unfinished:
+        tables = [] if ledger is None else [ledger]
+        done = set() if ledger is None else set(ledger["partition_id"].to_pylist())
+        for shard in ending.unfinished:
+            missing = _rows_of(shard, identity.key_columns, claim.generation, done)
+            if missing is not None:
+                tables.append(missing)
+        ledger = merge(tables)
     if ledger is None or ledger.num_rows != ending.partitions:
         raise IntegrityError(
             f"The ledger of the run {identity.run_id!r} has "
             f"{0 if ledger is None else ledger.num_rows} partitions, and its shards have "
             f"{ending.partitions}; resume the run, which runs again what is missing."
-            + "".join(f" {reason}" for reason in segments.damaged.values())
+            + "".join(f" {reason}" for reason in damaged.values())
         )
     claim.check()
-    counts = dict(Counter(ledger["status"].to_pylist()))
+    counts = status_counts(ledger)
     # New names for rewritten files: a reader of the older ledger still finds those that it names.
     chance = secrets.token_hex(3)
     ledger = rewrite_partial_files(

@@ -1,6 +1,5 @@
 """The handle of a run: its status, its partitions, their models, logs and artifacts."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -60,6 +59,7 @@ from partwise.runs.ledger import (
     long_metrics,
     readable_ledger,
     segment_table,
+    status_counts,
 )
 from partwise.runs.output_types import mixed_types
 from partwise.runs.portfolio import Portfolio, read_portfolio
@@ -81,7 +81,7 @@ class Run:
     `Run.open` works from any process, also while the run is at work; then it shows the newest
     generation that is complete, or what has been committed of a run that never was. A handle reads
     the store when first asked and remembers; `refresh()` gives a new one. What it has seen stays
-    readable for a day, whatever becomes of the run (`partwise runs gc --grace-hours`).
+    readable for a day, also when the run goes on (`partwise runs gc --grace-hours`).
 
     Example:
         >>> run = Run.open("sales-2026-11", "/data/models")  # doctest: +SKIP
@@ -286,7 +286,7 @@ class Run:
         """Partitions by status, as readers see them."""
         if self.shown is not None:
             return dict(self.shown.counts)
-        return dict(Counter(self.ledger["status"].to_pylist()))
+        return status_counts(self.ledger)
 
     def read_generation_document(self, generation: int | None = None) -> GenerationDocument:
         """Return what is written down of a generation; None: of the newest.
@@ -605,7 +605,7 @@ class Run:
         """The settings that a run of find_portfolio has picked.
 
         Raises:
-            InputError: It is no such run, or is not complete.
+            InputError: It is not such a run, or is not complete.
         """
         return read_portfolio(self.store, self.run_id)
 

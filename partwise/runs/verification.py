@@ -1,6 +1,6 @@
 """Looking at all of a run: whether each document and file is there, and as it was written."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ from partwise.runs.documents import (
     sha256_of,
     summary_file,
 )
-from partwise.runs.ledger import read_ledger
+from partwise.runs.ledger import read_ledger, status_counts
 from partwise.runs.run import Run
 from partwise.runs.steps import finish_earlier_steps
 from partwise.store.lease import Lease
@@ -167,7 +167,7 @@ def _check_ledgers(
         except RunFormatError as error:
             found.add(name, _said(error), _LEDGER)
             continue
-        if dict(Counter(ledgers[name]["status"].to_pylist())) != summary.counts:
+        if status_counts(ledgers[name]) != summary.counts:
             what = f"it counts other partitions than {summary_file(summary.generation)}"
             found.add(name, what, _LEDGER)
     return ledgers
