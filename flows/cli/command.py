@@ -1,7 +1,7 @@
 """Commands that are made of calls: an option for each field, named, typed and described by it.
 
 What a shell types in another way than Python stands in `_TYPES`, by the name that the type has in
-the classes of calls: a condition is a text, keys have commas between them, a cluster is told by
+the classes of calls: a condition is a text, keys have commas between them, a cluster is given by
 options of its own. A new field of a type that is known, or of a plain one, is an option by itself.
 """
 
@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from partwise.calls.call import Call, KeyedCall, RowsCall, VersionedCall
 from partwise.calls.descriptions import first_paragraphs
+from partwise.choices import ScriptBackend
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.scaling import ScalingConfig
 from partwise.errors import InputError
@@ -113,6 +114,7 @@ _TYPES: Mapping[str, Any] = {
     "TextsByNameParameter": _by_name("NAME=VALUE", as_typed=True),
     "InputsByNameParameter": _by_name("NAME=PATH"),
     "EvalDataParameter": _by_name("NAME=PATH"),
+    "BackendParameter": ScriptBackend,
     "SerdeParameter": Annotated[
         bool,
         Read(value=_serde, default=False),

@@ -198,12 +198,12 @@ def _files(block: FilesBlock) -> Files:
 
 
 def open_cluster(cluster: ClusterParameter) -> Cluster:
-    """Return the cluster that a caller names; none: the cores of this machine.
+    """Return the cluster that a caller names; none, or "local": the cores of this machine.
 
     It may be named by a block, the name of one that is saved ("cuda-cluster/big"), or the address
     of a scheduler ("tcp://10.0.0.7:8786").
     """
-    if not cluster:
+    if not cluster or cluster == "local":
         return LocalCluster()
     if not isinstance(cluster, str):
         return cluster

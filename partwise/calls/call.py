@@ -100,7 +100,7 @@ class Call:
     def run_kind(cls) -> RunKind:
         """Return the kind of the run that it makes; a pipeline makes several, each by its call."""
         if cls.kind == "pipeline":
-            raise ValueError("a pipeline is no run")
+            raise ValueError("a pipeline is not a run")
         return cls.kind
 
     def parameters(self) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def _fingerprint_inputs(
     params = arguments.get("params")
     try:
         if isinstance(params, Mapping):
-            # The order of keys is no matter; that of one key's parameters is.
+            # The order of keys does not matter; that of one key's parameters does.
             params = sorted(map(canonical_bytes, params.items()))
         inputs = [source.fingerprint, arguments.get("null_keys"), params, uses]
         return hashlib.sha256(canonical_bytes(inputs)).hexdigest()

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-from pydantic import WithJsonSchema
+from pydantic import BeforeValidator, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
-from partwise.choices import Format, SchemaPolicy
+from partwise.choices import Format, SchemaPolicy, ScriptBackend
 from partwise.evaluation import Evaluation
 from partwise.exports.protocol import Exporter
 from partwise.form_schema import Nothing
@@ -108,6 +108,11 @@ TextsByNameParameter = Annotated[Mapping[str, str], WithJsonSchema({"type": "obj
 ArgumentsParameter = Annotated[
     Mapping[str, Any] | Sequence[str],
     WithJsonSchema({"anyOf": [TEXTS | {"title": "Words"}, {"type": "object", "title": "By name"}]}),
+]
+_BACKENDS = {name.capitalize(): name for name in get_args(ScriptBackend)}
+"""As AzureML writes them: "Nccl"."""
+BackendParameter = Annotated[
+    ScriptBackend, BeforeValidator(lambda value: _BACKENDS.get(str(value).capitalize(), value))
 ]
 InputsByNameParameter = Annotated[Any, WithJsonSchema({"type": "object"})]
 CommandParameter = Annotated[

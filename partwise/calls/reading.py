@@ -36,7 +36,7 @@ def read_arguments(
     allowed modules only, even if its caller is trusted.
 
     Raises:
-        RunFormatError: It is no call that partwise writes down.
+        RunFormatError: It is not a call that partwise writes down.
         InputError: A class of the call's is not there any more.
         FunctionError: It names a module that it must not.
     """
@@ -70,7 +70,7 @@ def read_call(call: Mapping[str, Any], *, is_own: bool = False) -> Call:
     """Return a call that was written down whole, as `read_arguments` reads it.
 
     Raises:
-        RunFormatError: It is no call that partwise writes down, or lacks an argument.
+        RunFormatError: It is not a call that partwise writes down, or lacks an argument.
         InputError: A class of the call's is not there any more.
         FunctionError: It names a module that it must not.
     """
@@ -86,7 +86,7 @@ def function_names(call: Mapping[str, Any]) -> list[str]:
     kind = _kind_of(call)
     known = roles(kind)
     names: list[str] = []
-    # By the names of today, as they are read: an old name is no way around.
+    # By the names of today, as they are read: an old name leads to the same.
     for name, value in _of_today(kind, call["arguments"]).items():
         if name in known and known[name].function:
             names += _function_texts(value)
@@ -173,7 +173,7 @@ def _serde_from_json(name: str, settings: Mapping[str, Any], is_own: bool) -> Mo
     Raises:
         InputError: There is no such class.
         FunctionError: A document must not name its module.
-        SerdeError: It is no class of serdes, or takes no such settings.
+        SerdeError: It is not a class of serdes, or takes no such settings.
     """
     kind: Any = SERDES.get(name)
     if kind is None:
@@ -188,11 +188,11 @@ def _serde_from_json(name: str, settings: Mapping[str, Any], is_own: bool) -> Mo
     is_class = isinstance(kind, type) and dataclasses.is_dataclass(kind)
     known = {*dir(kind), *(each.name for each in dataclasses.fields(kind))} if is_class else set()
     if not known >= {"filename", "read", "write"}:
-        raise SerdeError(f"{name!r}, which a call names as its serde, is no class of serdes.")
+        raise SerdeError(f"{name!r}, which a call names as its serde, is not a class of serdes.")
     try:
         made = kind(**settings)
     except TypeError as error:
         raise SerdeError(f"The serde {name!r} takes no such settings: {error}.") from error
     if not isinstance(made, ModelSerde):
-        raise SerdeError(f"{name!r}, which a call names as its serde, is no ModelSerde.")
+        raise SerdeError(f"{name!r}, which a call names as its serde, is not a ModelSerde.")
     return made

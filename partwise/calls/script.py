@@ -6,13 +6,14 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from partwise.calls.call import WHERE, Call, CallKind, Role
-from partwise.choices import OnExisting, ScriptBackend
+from partwise.choices import OnExisting
 from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
 from partwise.scripts.infrastructure import Infrastructure
 
 if TYPE_CHECKING:
     from partwise.calls.parameters import (
         ArgumentsParameter,
+        BackendParameter,
         ClusterParameter,
         CommandParameter,
         InputsByNameParameter,
@@ -39,9 +40,9 @@ class ScriptCall(Call):
     name; run://RUN is the one that a run was begun with."""
     arguments: ArgumentsParameter = ()
     """Arguments of the script: a list of words, or by name: {"epochs": 3} becomes --epochs 3, True
-    the name alone, and a list several values. {inputs.NAME}, {outputs}, {checkpoints} and
-    {resume_from} in them stand for paths, $RANK, $LOCAL_RANK, $NODE_RANK, $WORLD_SIZE, $MASTER_ADDR
-    and $MASTER_PORT for their values."""
+    or an empty text the name alone, and a list several values. {inputs.NAME}, {outputs},
+    {checkpoints} and {resume_from} in them stand for paths, $RANK, $LOCAL_RANK, $NODE_RANK,
+    $WORLD_SIZE, $MASTER_ADDR and $MASTER_PORT for their values."""
     command: CommandParameter = ""
     """In place of a script: a command line for the shell, or a list of words."""
     nodes: int = 1
@@ -52,7 +53,7 @@ class ScriptCall(Call):
     """CPUs of each process, as OMP_NUM_THREADS says them. -1: all there are, in equal parts."""
     gpus: int = -1
     """GPUs of each process. -1: those there are, in equal parts."""
-    backend: ScriptBackend = "none"
+    backend: BackendParameter = "none"
     """What the processes exchange data by: gloo or nccl, which find each other by the environment
     variables; mpi, which has Open MPI start them; or none."""
     environment_variables: TextsByNameParameter = field(default_factory=dict)
@@ -69,13 +70,13 @@ class ScriptCall(Call):
     """Another run of the store, or a folder or URL, with files that the script begins with, where
     the run has no checkpoint of its own."""
     resume_argument: str = "--resume-from"
-    """How the script is told the path of what it resumes from, besides the variable
+    """How the script is given the path of what it resumes from, besides the variable
     PARTWISE_RESUME_FROM. Empty: not at all."""
     timeout_s: float = MONTH_S
     """Seconds after which an attempt is ended: SIGTERM, and after the grace SIGKILL, to all that it
     has started."""
     grace_s: float = 30.0
-    """Seconds that processes have to end by themselves, once they are told to."""
+    """Seconds that processes have to end by themselves, once they are asked to."""
     join_timeout_s: float = 300.0
     """Seconds to wait for workers that are busy with something else."""
     max_retries: int = 0

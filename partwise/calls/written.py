@@ -17,7 +17,7 @@ from partwise.runs.documents import to_json
 from partwise.trainers.ranks.torch import TorchDistributor
 
 TORCH = "torch_distributor"
-"""The kind of a TorchDistributor, which is no model with one of its own."""
+"""The kind of a TorchDistributor, which is not a model with one of its own."""
 
 
 class CannotRepeatError(Exception):

@@ -121,6 +121,13 @@ class Infrastructure(FormSettings):
         "save a block and give {{ prefect.blocks.secret.NAME }}.",
     )
 
+    @field_validator("vm_priority", mode="before")
+    @classmethod
+    def _is_a_priority(cls, name: object) -> object:
+        # As AzureML has it.
+        is_low = isinstance(name, str) and name.lower() in ("lowpriority", "low_priority")
+        return "low" if is_low else name
+
     @field_validator("image")
     @classmethod
     def _is_of_one_version(cls, image: str) -> str:
@@ -129,7 +136,7 @@ class Infrastructure(FormSettings):
             raise ValueError(f"{image!r} is not an image: give one such as team/forecast:1.4")
         if found is not None and not found["version"]:
             raise ValueError(
-                f"{image!r} has no tag: it would be whatever is newest that day. Give one such as "
+                f"{image!r} has no tag: it would be the newest of that day. Give one such as "
                 f"{image}:1.4, or a digest"
             )
         return image

@@ -23,9 +23,11 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 def argument_words(arguments: Mapping[str, Any] | Sequence[object]) -> tuple[str, ...]:
     """Return the arguments of a script as words: those by name as options.
 
+    An empty text is an option without a value, as AzureML has it; a list with one is that word.
+
     Example:
-        >>> argument_words({"epochs": 3, "sizes": [8, 4], "quick": True, "seed": None})
-        ('--epochs', '3', '--sizes', '8', '4', '--quick')
+        >>> argument_words({"epochs": 3, "sizes": [8, 4], "quick": True, "seed": None, "dry": ""})
+        ('--epochs', '3', '--sizes', '8', '4', '--quick', '--dry')
     """
     if not isinstance(arguments, Mapping):
         return tuple(map(str, arguments))
@@ -33,7 +35,8 @@ def argument_words(arguments: Mapping[str, Any] | Sequence[object]) -> tuple[str
     for name, value in arguments.items():
         if value is None or value is False:
             continue
-        values = () if value is True else value if isinstance(value, list | tuple) else [value]
+        values = value if isinstance(value, list | tuple) else [value]
+        values = () if value is True or value == "" else values
         words += [name if name.startswith("-") else f"--{name}", *map(str, values)]
     return tuple(words)
 

@@ -291,6 +291,11 @@ def test_a_setting_that_cannot_be_is_refused(setting: str, value: Any, words: st
         Infrastructure(**{setting: value})
 
 
+@pytest.mark.parametrize("name", ["low", "lowpriority", "LowPriority", "low_priority"])
+def test_a_priority_is_taken_as_azureml_writes_it(name) -> None:
+    assert Infrastructure(vm_priority=name).vm_priority == "low"
+
+
 def test_a_password_in_the_place_of_a_block_is_not_repeated() -> None:
     with pytest.raises(ValidationError) as caught:
         Infrastructure(registry_credentials="hunter2")
