@@ -144,8 +144,10 @@ def _environment(scratch: str) -> dict[str, str]:
     # Threads would be more than the cores that each contestant fills with processes.
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     ours = {"PYTHONPATH": str(ROOT), "PREFECT_LOGGING_LEVEL": "ERROR", "TMPDIR": scratch}
-    # No run tells a server of itself, unless its contestant starts one.
-    given = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
+    # No run tells a server of itself, unless its contestant starts one. And Python may keep what it
+    # has compiled, or each of these processes would compile all that it imports.
+    left_out = ("PREFECT_API_URL", "PYTHONDONTWRITEBYTECODE")
+    given = {name: value for name, value in os.environ.items() if name not in left_out}
     return given | threads | ours
 
 
