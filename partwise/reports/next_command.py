@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+
 from partwise.errors import PartwiseError, RunNotFoundError
 from partwise.outcomes import RunStatus
 from partwise.runs.exports import exported_as, has_one_model
@@ -34,7 +36,7 @@ def _next(run: Run, name: str, where: str) -> tuple[str, str]:
         case RunStatus.SUCCESS if run.summary is not None and run.summary.remark:
             all_rows = "read this again; the same call without --sample runs all partitions"
             return f"runs show {name}{where}", all_rows
-        case RunStatus.SUCCESS if KINDS[run.kind].models == "each" and run.counts.get("DONE"):
+        case RunStatus.SUCCESS if KINDS[run.kind].models == "each" and _has_models(run):
             return _infer(run, run, _keys(run), "use the models")
         case RunStatus.SUCCESS if KINDS[run.kind].models == "one":
             return _infer(run, run, "", "use the model")
@@ -46,6 +48,8 @@ def _next(run: Run, name: str, where: str) -> tuple[str, str]:
                 trained = Run.open(run.document.training_run_id or "", run.store)
             form = next(iter(exported_as(run)), "native")
             return _infer(run, trained, keys, "use the exports", f" --format {form}")
+        case RunStatus.SUCCESS if _has_files_alone(run):
+            return f"runs export {name} --what artifacts --to {name}{where}", "its files"
         case RunStatus.SUCCESS if run.kind == "infer":
             export = f"runs export {name} --what predictions --to {name}.parquet{where}"
             return export, "the predictions as a file; run.predictions() reads them"
@@ -59,6 +63,18 @@ def _next(run: Run, name: str, where: str) -> tuple[str, str]:
             return f"runs show {name} --failures{where}", "what failed, and where"
         case RunStatus.CANCELLED | RunStatus.IN_PROGRESS:
             return f"runs resume {name}{where}", "go on with what is not done"
+
+
+def _has_models(run: Run) -> bool:
+    serdes = pc.struct_field(pc.list_flatten(run.ledger["artifacts"]), "serde")
+    return bool(pc.any(pc.not_equal(serdes, ""), min_count=0).as_py())
+
+
+def _has_files_alone(run: Run) -> bool:
+    """Whether a function has uploaded files, and returned no models or predictions."""
+    has_files = bool(pc.sum(pc.list_value_length(run.ledger["artifacts"])).as_py())
+    has_rows = run.ledger["rows_file"].null_count < run.ledger.num_rows
+    return run.kind in ("train", "infer") and has_files and not has_rows
 
 
 def store_option(run: Run) -> str:

@@ -14,6 +14,9 @@ from partwise.formatting import key_text
 from partwise.runs.ledger import KEY_PREFIX
 from partwise.tables.keys.partition_keys import Key, KeyClass, KeyColumn
 
+LONGEST_DIGITS = 14
+"""Of the seconds of a duration: those of Python's longest, and one more."""
+
 
 def key_reader(ledger: pa.Table) -> Callable[[int], str]:
     """Return a function that gives the key of a row of a ledger, as `--key` takes it."""
@@ -54,7 +57,10 @@ def parse_key(text: str, columns: tuple[KeyColumn, ...]) -> Key:
         >>> parse_key("a-1,2026-03-01", (store, day))
         ('a-1', datetime.date(2026, 3, 1))
     """
-    texts = [text] if len(columns) == 1 else next(csv.reader([text]), [])
+    try:
+        texts = [text] if len(columns) == 1 else next(csv.reader([text]), [])
+    except csv.Error as error:
+        raise KeyClassError(f"The key {text[:80]!r} is not a line of CSV: {error}.") from error
     if len(texts) != len(columns):
         names = ",".join(column.name for column in columns)
         raise KeyClassError(
@@ -75,8 +81,8 @@ def _parse_key_value(text: str, column: KeyColumn) -> Any:
         return parse(text)
     except (ValueError, ArithmeticError) as error:
         raise KeyClassError(
-            f"The key {text!r} is no {column.key_class} for the key column {column.name!r}; write "
-            f"it like {example}."
+            f"The key {text!r} is not of the class {column.key_class} of the key column "
+            f"{column.name!r}; write it like {example}."
         ) from error
 
 
@@ -92,7 +98,10 @@ def _parse_timestamp(text: str) -> Any:
 
 
 def _parse_duration(text: str) -> Any:
-    whole = int(Decimal(text).scaleb(9))
+    seconds = Decimal(text)
+    if seconds.adjusted() > LONGEST_DIGITS:
+        raise ValueError("it is longer than any duration")
+    whole = int(seconds.scaleb(9))
     if whole % 1000:
         return pa.scalar(whole, pa.duration("ns")).as_py()
     return dt.timedelta(microseconds=whole // 1000)

@@ -13,6 +13,7 @@ from partwise.errors import ModelNotFoundError, PartitionNotFoundError, RunFaile
 from partwise.flows import map_partitions, run_inference, train_models
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import Result, RunStatus, Skip
+from partwise.reports.next_command import next_command
 from partwise.runs.run import Run
 
 KEYS = [
@@ -26,7 +27,7 @@ KEYS = [
     "bad 3",
     "worse",
     "long message",
-    "metric that is no number",
+    "metric that is not a number",
     "metrics like columns",
     "not a number",
     "second attempt",
@@ -75,7 +76,7 @@ def behave(key: str, attempt: int):
             raise KeyError("price")
         case "long message":
             raise RuntimeError("x" * 100_000)
-        case "metric that is no number":
+        case "metric that is not a number":
             return Result({}, metrics={"rmse": "low"})
         case "metrics like columns":
             names = ["status", "metric.status", "rows", "partition_id", "store", "artifacts", ""]
@@ -187,6 +188,7 @@ def test_inference_finds_no_model_where_a_function_made_something_else(
     assert used.artifact("a model", "seen.txt") == b"1.0"
     assert row(used, "an upload")["status"] == "SKIPPED"
     assert used.predictions().num_rows == 0
+    assert f"runs export {used.run_id} --what artifacts" in next_command(used)[0]
 
 
 def test_a_model_that_cannot_be_kept_ends_the_run(cluster, tmp_path) -> None:
@@ -290,7 +292,7 @@ def test_text_that_cannot_be_encoded_is_escaped(run) -> None:
 
 
 def test_a_metric_that_is_no_number_fails_its_partition_by_name(run) -> None:
-    assert "'rmse' is 'low'" in row(run, "metric that is no number")["error_message"]
+    assert "'rmse' is 'low'" in row(run, "metric that is not a number")["error_message"]
 
 
 def test_failures_are_tried_again_and_successes_are_not(run, directory) -> None:

@@ -21,6 +21,7 @@ def trained(make_runs):
 
     def make(data, kind="train", **arguments):
         maker = make_runs()
+        maker.serde = "plain"
         maker.identity = replace(maker.identity, kind=kind)
         maker._claim = claim = Claim(maker.store, maker.identity, "error")
         claim.__enter__()

@@ -108,7 +108,7 @@ def test_a_composite_key_has_commas_and_quotes_where_a_value_has_one() -> None:
     assert parse_key('"a,b",null', columns) == ("a,b", None)
     with pytest.raises(KeyClassError, match="has 1 values, and those of the run have 2: store,day"):
         parse_key("a", columns)
-    with pytest.raises(KeyClassError, match="'soon' is no date for the key column 'day'"):
+    with pytest.raises(KeyClassError, match="'soon' is not of the class date of the key"):
         parse_key("a,soon", columns)
 
 
@@ -116,7 +116,7 @@ def test_a_composite_key_has_commas_and_quotes_where_a_value_has_one() -> None:
     ("key_class", "text"), [("integer", "1.5"), ("boolean", "1"), ("binary", "xyz"), ("date", "1")]
 )
 def test_a_key_of_another_class_is_refused(key_class, text) -> None:
-    with pytest.raises(KeyClassError, match=f"{text!r} is no {key_class} for the key column 'k'"):
+    with pytest.raises(KeyClassError, match=f"{text!r} is not of the class {key_class} of the key"):
         parse_key(text, (KeyColumn(name="k", key_class=KeyClass(key_class)),))
 
 
@@ -134,7 +134,7 @@ def test_a_run_takes_the_key_as_its_text(local_store) -> None:
     assert run.partition("7,null")["error_message"] == f"bad {south}"
     with pytest.raises(PartitionNotFoundError, match="has no partition 'South,2026-03-01'"):
         run.partition("South,2026-03-01")
-    with pytest.raises(KeyClassError, match="'soon' is no date for the key column 'day'"):
+    with pytest.raises(KeyClassError, match="'soon' is not of the class date of the key"):
         run.artifacts("South,soon")
 
 
