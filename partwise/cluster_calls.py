@@ -1,4 +1,4 @@
-"""Calls to a Dask cluster that end in time, whatever has become of its processes.
+"""Calls to a Dask cluster that end in time, also where its processes hang or are gone.
 
 Dask waits for ever for the answer of a process that is stopped, hangs, or is cut off. What only
 puts a message in line (`submit`, `compute`, `cancel`, topics) needs no limit.

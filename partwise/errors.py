@@ -6,7 +6,7 @@
     │   ├── ColumnError                    a column is missing, twice, or of an unfit type
     │   ├── NullKeyError                   a key is null under the policy "error"
     │   ├── KeyClassError                  keys are of another class than in the run they meet
-    │   ├── RunIdError                     a run ID that is no safe name
+    │   ├── RunIdError                     a run ID that is not a safe name
     │   ├── FunctionError                  a function or trainer that cannot be sent to the workers
     │   ├── TrustError                     a call in the store that the caller does not trust
     │   ├── SerdeError                     no serde for a type of model, or one that is not allowed

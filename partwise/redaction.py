@@ -68,7 +68,7 @@ class _Found:
     variables: dict[Any, Any] | None
     """Those of the environment, as they were; None: it is not Python's own object."""
     told: int
-    """How many values `remember` had been told."""
+    """How many values `remember` had been given."""
     values: list[str]
 
 
@@ -104,7 +104,7 @@ def without_known_secrets(text: str) -> str:
     """Return a text without the values that this process knows to be secret.
 
     These are the values of environment variables with names such as PGPASSWORD or HF_TOKEN, and
-    those that `remember` was told, if they have at least eight characters.
+    those that `remember` was given, if they have at least eight characters.
     """
     if not text:
         return text
@@ -122,8 +122,8 @@ def remember(values: Iterable[str]) -> None:
 def _known() -> list[str]:
     """Return the values that are masked, the longest first.
 
-    They are looked for again only when a variable has changed, or more was told: that takes 0.1 ms,
-    and a child asks for each partition that prints, is skipped or fails.
+    They are looked for again only when a variable has changed, or more were given: that takes 0.1
+    ms, and a child asks for each partition that prints, is skipped or fails.
     """
     global _found
     # The bytes below os.environ, which would decode each variable to compare it.

@@ -1,4 +1,4 @@
-"""Names that were others once: whoever gives an old one is told the new one, and old runs are read.
+"""Names that were others once: whoever gives an old one hears the new one, and old runs are read.
 
 One table for Python, for documents of runs that an earlier version wrote, and for the command line.
 """
@@ -69,7 +69,7 @@ _SETTINGS = {
 
 
 def is_called_now(owner: str, name: str) -> str:
-    """Return the sentence that says what an old name is now; empty where it is no old name.
+    """Return the sentence that says what an old name is now; empty where it is not an old name.
 
     Example:
         >>> is_called_now("partwise", "RunFailed")

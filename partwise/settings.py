@@ -45,7 +45,7 @@ class Settings(BaseModel):
 
 
 def kind_field(kind: str) -> Any:
-    """Return the field by which settings of one kind are told from those of others."""
+    """Return the field by which settings of one kind are known from those of others."""
     return Field(default=kind, title="Kind", description="Tells kinds apart in a document.")
 
 

@@ -146,7 +146,7 @@ class RunMaker:
 
     def _keys_of(self, keys: Sequence[Any]) -> pa.Table:
         rows = [key if isinstance(key, tuple) else (key,) for key in keys]
-        lists = zip(*rows, strict=True)
+        lists = zip(*rows, strict=True) if rows else [()] * len(self.keys)
         arrays = [pa.array(each, kind) for each, kind in zip(lists, self.keys.types, strict=True)]
         return pa.table(arrays, schema=self.keys)
 

@@ -17,7 +17,7 @@ from tests.lazily import Lazily
 
 sync_api = Lazily("playwright.sync_api")
 ROOT = Path(__file__).resolve().parents[1]
-# What a browser loads by itself; a link that a reader may follow is no part of it.
+# What a browser loads by itself; a link that a reader may follow is not part of it.
 LOADED = {"src", "srcset", "poster", "data"}
 # Any other element is a `<name>` in a text that should have been escaped.
 WORDS = (

@@ -50,7 +50,7 @@ class Row:
     limit_s: float = 900
     """Of all turns together; a contestant that runs into it is ended."""
     prepare: Callable[[], None] = field(default=lambda: None)
-    """Makes what contestants read; its time is no part of theirs."""
+    """Makes what contestants read; its time is not part of theirs."""
 
 
 class NotThereError(Exception):

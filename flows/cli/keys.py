@@ -13,7 +13,7 @@ def find_partition(run: Run, text: str) -> str:
     """Return the partition_id that is meant by a key, as `parse_key` reads it, or by itself.
 
     Raises:
-        InputError: The text is no key of the run's classes.
+        InputError: The text is not a key of the run's classes.
         PartitionNotFoundError: The run has no such partition.
     """
     return find_partitions(run, [text])[0]
@@ -23,7 +23,7 @@ def find_partitions(run: Run, texts: Sequence[str]) -> list[str]:
     """Return the partition_id of each text, as `find_partition` does.
 
     Raises:
-        InputError: A text is no key of the run's classes.
+        InputError: A text is not a key of the run's classes.
         PartitionNotFoundError: The run has no such partition.
     """
     known = set(run.ledger["partition_id"].to_pylist())

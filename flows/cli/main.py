@@ -173,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # By default Python ends at once on SIGTERM, and an embedded server would live on.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
         # A fifth of the time of imports went into looking through them for garbage; and as long
-        # again as Python exits, unless it is told that there is none.
+        # again as Python exits, unless it knows that there is none.
         gc.set_threshold(_COLLECTED_AFTER)
         atexit.register(gc.freeze)
     _know_the_password()
@@ -233,7 +233,7 @@ def _know_the_password() -> None:
     """Have Prefect's clients show the password of the server that `up` started in this folder.
 
     Links to reports in its UI are signed with it. Only where PREFECT_API_URL names that very
-    server: nobody else is to be told.
+    server: nobody else is to know it.
     """
     folder, url = Path.cwd(), os.environ.get("PREFECT_API_URL", "")
     if "PREFECT_API_AUTH_STRING" in os.environ or not (folder / ".partwise/services.json").exists():

@@ -284,7 +284,7 @@ class TrainerOptions(EvaluationOptions):
                 settings[field] = tuple(split_names(value)) if is_names else value
             # A season goes with a backtest as well, whichever trainer it scores.
             elif strict and field != "season":
-                raise InputError(f"{flag(field)} is no setting of the trainer {name}.")
+                raise InputError(f"{flag(field)} is not a setting of the trainer {name}.")
         if params:
             settings["params"] = params
         make: Callable[..., HoldoutTrainer] = kind

@@ -22,7 +22,7 @@ _ESCAPES = {code: f"\\u{code:04x}" for code in PICTURES}
 
 
 class _Console(Console):
-    """Shows what a terminal would obey as pictures, in whatever is printed."""
+    """Shows what a terminal would obey as pictures, in all that is printed."""
 
     def print(self, *objects: Any, **options: Any) -> None:
         super().print(*map(_harmless, objects), **options)

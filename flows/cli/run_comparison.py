@@ -33,8 +33,8 @@ def compare(
 ) -> int:
     """Compare the metrics of two runs, key by key: for how many B is better than A.
 
-    Which values of a metric are better is told by its name, such as rmse or auc. Of others, where B
-    has the lower and where the higher value is counted.
+    Which values of a metric are better follows from its name, such as rmse or auc. Of others, where
+    B has the lower and where the higher value is counted.
 
     Args:
         before: The ID of a run.

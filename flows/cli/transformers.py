@@ -279,7 +279,7 @@ def _own_config(name: str) -> "OwnConfig | None":
     """Return the class that --config names, or None.
 
     Raises:
-        FunctionError: There is none, or it is no OnnxConfig.
+        FunctionError: There is none, or it is not an OnnxConfig.
     """
     from partwise.errors import FunctionError
     from partwise.trainers.resolving import import_named
@@ -293,7 +293,7 @@ def _own_config(name: str) -> "OwnConfig | None":
     found: Callable[..., Any] = import_named(repr(name), module, class_name)
     if not (isinstance(found, type) and issubclass(found, OnnxConfig)):
         raise FunctionError(
-            f"{name!r} is no OnnxConfig: derive a class from partwise.transformers.OnnxConfig."
+            f"{name!r} is not an OnnxConfig: derive a class from partwise.transformers.OnnxConfig."
         )
     return found
 

@@ -46,7 +46,7 @@ def write_project(folder: Path) -> str:
             'digits, "-" and "_" that begins with a letter, and not with "prefect".'
         )
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise InputError(f"{folder} is there already, and is no folder: give another name.")
+        raise InputError(f"{folder} is there already, and is not a folder: give another name.")
     try:
         was_there = folder.exists()
         if was_there and any(folder.iterdir()):

@@ -92,10 +92,10 @@ class PartitionContext:
         partition_id: A path-safe name of the key, with a part of its checksum: not its value.
         run_id: The run that this partition belongs to.
         attempt: 1 at first, 2 at the first retry.
-        seed: Derived from the run's seed and the key, in [0, 2**31): the same whatever the number
+        seed: Derived from the run's seed and the key, in [0, 2**31): the same for any number
             of workers. `random`, `numpy.random` and torch (if imported) are seeded with it.
         threads: How many threads the partition may use: the run's `cpus`. OpenMP, BLAS,
-            Arrow, polars and torch are told so in any case.
+            Arrow, polars and torch are set to that in any case.
         params: This partition's share of the flow's `params`; empty without one.
         logger: Writes to this partition's log, as print() and warnings do.
         share: How much of its run this partition is; None outside a run.

@@ -72,7 +72,7 @@ def _tensor(value: Any) -> Any:
 def _dataset_class() -> type[Any]:
     from torch.utils.data import IterableDataset
 
-    # A DataLoader asks for this base; it is no base of `TorchRows`, since torch is an extra.
+    # A DataLoader asks for this base; it is not a base of `TorchRows`, since torch is an extra.
     return type("TorchDataset", (TorchRows, IterableDataset), {"__doc__": TorchRows.__doc__})
 
 

@@ -1,6 +1,6 @@
 """Messages between a worker and its child process: dataclasses, as msgpack, over a socket pair.
 
-msgpack holds plain values only, so whatever a user's function does, reading its messages runs no
+msgpack holds plain values only, so that, with any function of a user, reading its messages runs no
 code. On the wire a message is [name of its class, [value of each field, ...]]. Messages are not
 `kw_only` as other values are: one is made of the list of its values, for every partition of a run,
 and by keywords that takes twice as long.
@@ -229,7 +229,7 @@ class Connection:
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        # A message may quote what a user's function made of bytes that are no text.
+        # A message may quote what a user's function made of bytes that are not text.
         self._packer: Any = msgpack.Packer(  # type: ignore[attr-defined, no-untyped-call]
             default=_plain, unicode_errors="replace"
         )
@@ -255,7 +255,7 @@ class Connection:
 
         Raises:
             EOFError: The other side is gone, and all it sent has been received. Or it sent
-                something that is no message, and nothing can be made of what follows.
+                something that is not a message, and nothing can be made of what follows.
         """
         while True:
             try:
@@ -266,7 +266,7 @@ class Connection:
                     message: Message = _MAKERS[name](values)
                     return message
             except (ValueError, TypeError, KeyError) as error:
-                raise EOFError("the other side sent something that is no message") from error
+                raise EOFError("the other side sent something that is not a message") from error
             if not self._poll.poll(None if timeout_s is None else timeout_s * 1000):
                 return None
             try:

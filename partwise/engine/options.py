@@ -54,7 +54,7 @@ class ExecutionOptions(FormSettings):
         title="GPUs of a partition",
         default=None,
         description="GPUs that a partition has to itself; 0 hides them. "
-        "Default: whatever its worker sees.",
+        "Default: those that its worker sees.",
     )
     isolation: Isolation = Field(
         title="Isolation of partitions",

@@ -302,7 +302,7 @@ def check_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Return metrics as floats.
 
     Raises:
-        TypeError: A value is no number, or a name is no string.
+        TypeError: A value is not a number, or a name is not a string.
     """
     checked = {}
     for name, value in metrics.items():

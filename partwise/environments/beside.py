@@ -48,7 +48,7 @@ def _check_shared(resolved: ResolvedEnvironment) -> None:
             continue
         for needed, line in _requirements_of(name):
             specifier = Requirement(line).specifier
-            # Whoever chose a prerelease has it, whatever a specifier would take by itself.
+            # Whoever chose a prerelease has it, though a specifier alone would not take it.
             if needed in chosen and not specifier.contains(chosen[needed], prereleases=True):
                 raise PackageError(
                     f"The environment of {resolved.name} has {needed} {chosen[needed]}, and {name} "

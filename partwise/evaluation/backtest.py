@@ -144,5 +144,5 @@ def _microseconds(period: str) -> int:
     """
     match = _PERIOD.fullmatch(period.strip())
     if match is None:
-        raise ValueError(f'{period!r} is no length of time: write "28D", "12h", "30min" or "10s"')
+        raise ValueError(f'{period!r} is not a length of time: write "28D", "12h" or "30min"')
     return round(float(match["count"]) * _UNITS[match["unit"]])

@@ -58,7 +58,7 @@ class HoldoutByTime(Settings):
     """Hold out the latest rows, as they lie in the future of those trained on.
 
     Rows of one instant stay together, and rows without a time are trained on. The time column is
-    no feature, unless it is named among them.
+    not a feature, unless it is named among them.
 
     Example:
         >>> HoldoutByTime(column="day", start="2026-03-01").start

@@ -87,7 +87,7 @@ METRICS: dict[Task, Callable[[np.ndarray, np.ndarray], dict[str, float]]] = {
 
 
 def task_metrics(task: Task, labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    """Return all metrics of a task; the worst there are where a prediction is no finite number.
+    """Return all metrics of a task; the worst there are where a prediction is not a finite number.
 
     Raises:
         InputError: The predictions' shape, or a label, does not fit the task.

@@ -21,7 +21,7 @@ def prediction_array(outcome: Any, n_rows: int) -> np.ndarray:
         values = _doubles(outcome)
     except (TypeError, ValueError, ColumnError, pa.ArrowInvalid) as error:
         raise InputError(
-            f"The predictions, a {type(outcome).__name__}, are no numbers: {error}"
+            f"The predictions, a {type(outcome).__name__}, are not numbers: {error}"
         ) from error
     if values.ndim not in (1, 2) or len(values) != n_rows or 0 in values.shape[1:]:
         raise InputError(
@@ -52,7 +52,7 @@ def _doubles(outcome: Any) -> np.ndarray:
 
 def _as_doubles(values: np.ndarray) -> np.ndarray:
     if values.dtype == object:
-        # NA of pandas is no float.
+        # NA of pandas is not a float.
         flat = [np.nan if _is_missing(value) else _number(value) for value in values.flat]
         return np.array(flat, np.float64).reshape(values.shape)
     if values.dtype.kind not in "biuf":
@@ -81,6 +81,6 @@ def without_number(predictions: np.ndarray) -> str:
     rows = finite if finite.ndim == 1 else finite.all(axis=1)
     wrong = predictions[~finite]
     return (
-        f"{len(rows) - int(rows.sum())} of {len(rows)} predictions are no finite numbers, "
+        f"{len(rows) - int(rows.sum())} of {len(rows)} predictions are not finite numbers, "
         f"such as {wrong[0]:g}"
     )

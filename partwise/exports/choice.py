@@ -58,7 +58,7 @@ def resolve_exporter(exporter: Exporter | str) -> Exporter | None:
     """Return the exporter that a caller gives: itself, or what a named function returns; "": none.
 
     Raises:
-        FunctionError: The name leads nowhere, or to something that is no exporter.
+        FunctionError: The name leads nowhere, or to something that is not an exporter.
     """
     if exporter == "":
         return None
@@ -74,7 +74,7 @@ def resolve_exporter(exporter: Exporter | str) -> Exporter | None:
 def check_formats(form: ModelFormat, libraries: Iterable[str], options: ExportOptions) -> None:
     """Refuse, before any work, what would be refused for every model.
 
-    A name that is no library's stands for models whose libraries are not known.
+    A name that is not a library's stands for models whose libraries are not known.
 
     Raises:
         ExportRefusedError: There is no exporter for any of them, or each refuses the options.

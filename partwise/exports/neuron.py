@@ -84,7 +84,7 @@ class NeuronExporter(ProgramExporter):
                     flat_module(model, signature),
                     tensors_of(take_rows(sample, self.batch_size)),
                 )
-        except Exception as error:  # whatever the compiler raises
+        except Exception as error:  # the compiler may raise anything
             raise ExportRefusedError(
                 f"Neuron's compiler does not take {signature.model_type}: {reason(error)}"
             ) from error

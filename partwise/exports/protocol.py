@@ -39,7 +39,7 @@ class Tolerance:
     def given(self, atol: float | None, rtol: float | None) -> "Tolerance":
         """Return what the user gave in its place: an atol in place of `scaled` as well.
 
-        What a constant passes proves nothing, whatever the user allows: it has to vary by twice
+        What a constant passes proves nothing, with any tolerance: it has to vary by twice
         that.
         """
         if atol is None and rtol is None:
@@ -70,7 +70,7 @@ class ModelDescription:
     is_constant: bool = False
     """Whether the model, by its structure, gives the same for all rows: trees without a split."""
     opset: int | None = None
-    """The version of ONNX' default operators that the file is to have; None: it is no ONNX."""
+    """The version of ONNX' default operators that the file is to have; None: it is not ONNX."""
     constants: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
     """Numbers that the file holds beside its trees, and that are compared bit by bit, as the
     tensors are which an exporter's `weights` returns."""

@@ -66,7 +66,7 @@ def arguments_fingerprint(
         walk = CodeWalk(own)
         parts = walk.parts(arguments)
         if walk.reads and not walk.unknown:
-            # Not at once: where no code reads docstrings, a new one is no change.
+            # Not at once: where no code reads docstrings, a new one is not a change.
             walk = CodeWalk(own, whole=True)
             parts = walk.parts(arguments)
     except RecursionError:

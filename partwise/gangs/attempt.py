@@ -37,7 +37,7 @@ from partwise.outcomes import PartitionStatus, Stop
 LOOK_S = 0.5
 """So often the cluster is looked at."""
 REPEAT_S = 2.0
-"""So often nodes are told again what they have not confirmed."""
+"""So often nodes are sent again what they have not confirmed."""
 SETTLE_S = 1.0
 """After a rank that seems to have died of another one, for so long the others may show why."""
 LATE_S = 10.0
@@ -349,7 +349,7 @@ class Attempt:
     def _unknown_ends(
         self, node: Node, status: PartitionStatus, failure: Failure | None, reason: str = ""
     ) -> list[RankEnd]:
-        """Return ends of ranks of which their node told nothing."""
+        """Return ends of ranks of which their node reported nothing."""
         return [
             RankEnd(
                 rank=rank,

@@ -13,7 +13,7 @@ class GangEvent:
 
     kind: EventKind
     """joined: a node holds its slot; started: the ranks of a node run; log: a rank wrote lines;
-    steps: rank 0 told how far it is; ended: a rank did; restart: the gang begins a new attempt."""
+    steps: rank 0 says how far it is; ended: a rank did; restart: the gang begins a new attempt."""
     attempt: int
     node: int | None = None
     rank: int | None = None

@@ -104,7 +104,7 @@ class NodeEnd:
 
 @dataclass(slots=True)
 class _Control:
-    """What the driver has told a node so far."""
+    """What the driver has sent a node so far."""
 
     news: threading.Event = field(default_factory=threading.Event)
     start: Start | None = None
@@ -214,7 +214,7 @@ class _NodeRun:
                 # All machines have it already, but for one that came since.
                 self._packages = stack.enter_context(open_environment(target.packages))
             reserved = [stack.enter_context(reserve_port()) for _ in range(self._node.ranks)]
-            # It listens before anybody is told of it, so that no rank comes too early.
+            # It listens before anybody knows of it, so that no rank comes too early.
             listener = stack.enter_context(socket.create_server((self._address, 0)))
             joined = Joined(
                 addresses=tuple((self._address, one.getsockname()[1]) for one in reserved),

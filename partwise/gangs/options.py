@@ -23,7 +23,7 @@ class GangOptions(FormSettings):
         title="Grace (s)",
         default=30.0,
         ge=0,
-        description="Seconds that ranks have to end by themselves, once they are told to.",
+        description="Seconds that ranks have to end by themselves, once they are asked to.",
     )
     join_timeout_s: float = Field(
         title="Wait for workers (s)",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from partwise.environments.building import BuiltEnvironment
 
 TAIL_BYTES = 1_500
-"""So much of the end of its log stands in the failure of a rank that told nothing itself."""
+"""So much of the end of its log stands in the failure of a rank that reported nothing itself."""
 
 
 class RankProcess:
@@ -124,7 +124,7 @@ class RankProcess:
         if self.has_ended():
             return
         self.was_told_to_end = True
-        # One that has told its outcome is ending by itself.
+        # One that has reported its outcome is ending by itself.
         if self.outcome() is None:
             self.ended_because = because
         self._process.ask_to_end()
@@ -147,7 +147,7 @@ class RankProcess:
         remove_own_files(self._token, own_folder_of(self.directory, self._token))
 
     def outcome(self) -> RankOutcome | None:
-        """Return what the rank told of its work; of a command, and of one that died, None."""
+        """Return what the rank reported of its work; of a command, and of one that died, None."""
         return None if self._is_command else read_outcome(self.directory)
 
     def failure(self, outcome: RankOutcome | None) -> Failure | None:
@@ -169,7 +169,7 @@ class RankProcess:
         return Failure(error_type="ProcessDied", message=message, fingerprint=digest, final=False)
 
     def steps(self) -> tuple[tuple[int, float], ...]:
-        """Return what the rank has told of its steps so far, with the watched metric at each."""
+        """Return what the rank has reported of its steps, with the watched metric at each."""
         try:
             text = Path(self.directory, STEPS_FILE).read_text()
         except FileNotFoundError:

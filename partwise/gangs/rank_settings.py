@@ -12,7 +12,7 @@ ERROR_FILE = "error.pickle"
 MODEL_FOLDER = "model"
 WORK_FOLDER = "work"
 STEPS_FILE = "steps"
-"""What rank 0 has told of its steps: a step and the watched metric on each line."""
+"""What rank 0 has reported of its steps: a step and the watched metric on each line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ class ResumePoint:
 
 
 def begin_attempt(spec: GangSpec, number: int) -> GangSpec:
-    """Return the gang as the ranks of an attempt are told of it: all go on from one checkpoint.
+    """Return the gang as the ranks of an attempt know it: all go on from one checkpoint.
 
     Args:
         spec: The gang.

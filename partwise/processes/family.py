@@ -1,7 +1,7 @@
 """Processes that a child and its functions started: found through /proc, and ended.
 
 Linux only. A child takes in the processes whose parents have ended (PR_SET_CHILD_SUBREAPER), so all
-that a function starts stays below it, whatever session it makes for itself.
+that a function starts stays below it, also in a session of its own.
 
 Some of these processes only clear up: when those that they serve have ended, they remove their
 semaphores and shared memory, and end as well. To kill them would leave these for ever.

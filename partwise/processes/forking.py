@@ -71,7 +71,7 @@ class Forking:
         self._place_of_mark = place_of_mark
         self._worker_fd = worker_fd
         self._status_fds: dict[int, int] = {}
-        """Where the end of each keeper is told, by its number."""
+        """Where the end of each keeper is reported, by its number."""
         self._helpers = set(children_of(self._pid))
         """What importing has started, such as the process that keeps count of semaphores."""
         self._ends, wakeup = socket.socketpair()

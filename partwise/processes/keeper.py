@@ -3,7 +3,7 @@
 A child may be killed at any time, by the kernel when memory is short, and so may its worker. What
 the functions had started would then belong to nobody: a process with a session and an environment
 of its own, to which nothing leads. The keeper is forked from a warm server, runs nothing of the
-user's, and becomes the parent of whatever the child leaves. The ranks of gangs have one as well.
+user's, and becomes the parent of all that the child leaves. The ranks of gangs have one as well.
 """
 
 import os

@@ -58,7 +58,7 @@ class KeptProcess:
         if code := os.read(self._status_fd, 4):
             self._code = int.from_bytes(code, sys.byteorder, signed=True)
         elif is_running(self.keeper_pid):
-            # The server is gone. The keeper has been told by the kernel, and is still at it.
+            # The server is gone. The keeper knows it from the kernel, and is still at it.
             return None
         else:
             self._code = -signal.SIGKILL
@@ -103,7 +103,7 @@ class KeptProcess:
             time.sleep(0.001)
 
     def _send(self, number: signal.Signals) -> None:
-        # What has not been told to have ended still has its number.
+        # What was not reported as ended still has its number.
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.keeper_pid, number)

@@ -140,7 +140,7 @@ def main(argument: str) -> None:
 
 def _become_server(connection: socket.socket, worker_pid: int, place: int) -> None:
     try:
-        # Of a number that the kernel has told; were it another process's by now, the connection
+        # Of a number that the kernel has named; were it another process's by now, the connection
         # would be closed at the other end, and this process end without having forked any.
         worker_fd = os.pidfd_open(worker_pid)
         os.setsid()

@@ -3,7 +3,7 @@
 A Python of its own comes as far as a child in a quarter of a second, and needs a second more for a
 library such as LightGBM. Forked, it begins in 0.04 s, and shares the memory of what is loaded. The
 server has the variables, the packages and the import path that its children are to have, and has
-loaded the libraries that a child of the same work has told of; for others there is another one.
+loaded the libraries that a child of the same work has named; for others there is another one.
 A child's memory would else depend on what ran before it. It loads nothing of the user's, and starts
 no threads, of which a fork would lack all but one.
 

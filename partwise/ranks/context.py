@@ -259,7 +259,7 @@ def _await_release(port: int) -> None:
     deadline = time.monotonic() + RELEASE_S
     while time.monotonic() < deadline:
         with socket.socket() as probe, suppress(OSError):
-            # What is left of connections of before is no holder, and those who reserve set it not.
+            # What earlier connections left does not hold it. Those who reserve do not set this.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("", port))
             return

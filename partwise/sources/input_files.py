@@ -19,7 +19,7 @@ def checksums(paths: Sequence[str]) -> dict[str, str]:
     for text in map(str, paths):
         try:
             whole = absolute_path(text)
-            # The format is no matter here; without one, the suffix would have to tell it.
+            # The format does not matter here; without one, the suffix would have to tell it.
             for file in find_files([whole], form="csv"):
                 inner = file.path[len(file.base) :].lstrip("/")
                 found[text if file.path == whole else f"{text}: {inner}"] = _checksum(file)

@@ -255,7 +255,7 @@ class GangTrials:
     def _settle(self, gang: _Gang, steps: Sequence[tuple[int, float]]) -> None:
         """Wait until the study has heard of all steps, of which some may still be on their way.
 
-        So whether a trial is given up depends on what it told, not on how fast that was heard.
+        So whether a trial is given up depends on what it reported, not on how fast that was heard.
         """
         if not gang.assignment.asks or not steps:
             return

@@ -55,7 +55,7 @@ class SearchSpec:
 
 
 class Search:
-    """The sampler of a study, and all that it was told."""
+    """The sampler of a study, and all that it was given."""
 
     def __init__(self, spec: SearchSpec, known: Sequence[Trial] = ()) -> None:
         # Here, and not above: a driver that only plans a study, or reads one, does without.

@@ -1,9 +1,9 @@
 """A condition of a filter as a comparison with a value of the column's own type.
 
 Arrow brings a column and a value to a type of both, and loses something on the way: decimals
-become doubles that are not the nearest, uint64 is refused beside int64, and a time of the day is no
-text. So the value is brought to the type of the column here: to the largest one of it that is not
-above the value. Of whole numbers, x < 2.5 is x <= 2, and no row is equal to 2.5.
+become doubles that are not the nearest, uint64 is refused beside int64, and a time of the day
+is not text. So the value is brought to the type of the column here: to the largest one of it that
+is not above the value. Of whole numbers, x < 2.5 is x <= 2, and no row is equal to 2.5.
 """
 
 import math
@@ -107,7 +107,7 @@ def _exact(name: str, kind: pa.DataType, value: Any) -> Fraction | int:
 
 def _no_such(name: str, kind: pa.DataType, value: Any, why: Exception | str) -> ColumnError:
     return ColumnError(
-        f"The filter compares column {name!r} of type {kind} with {value!r}, which is no such "
+        f"The filter compares column {name!r} of type {kind} with {value!r}, which is not such a "
         f"value ({why}): use a value of the column's type."
     )
 

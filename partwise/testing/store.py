@@ -47,7 +47,7 @@ print(json.dumps(won), flush=True)
 
 @contextlib.contextmanager
 def _claiming(store: str, name: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a process that creates objects once it is told to."""
+    """Start a process that creates objects once it is asked to."""
     with subprocess.Popen(
         [sys.executable, "-c", _CLAIM, store, name],
         stdin=subprocess.PIPE,

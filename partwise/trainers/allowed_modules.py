@@ -21,7 +21,7 @@ def check_allowed(name: str) -> None:
 
     No module is imported for the question. Allowed are partwise, the modules that
     `PARTWISE_MODULES` names with all below them, and those whose file lies in the current directory
-    and is no installed package's.
+    and is not an installed package's.
 
     Raises:
         FunctionError: It must not.

@@ -49,7 +49,7 @@ class Watch:
     """Looks on while a model is fitted, so that the fit can be given up."""
 
     metric: str
-    """The name of the metric to be told."""
+    """The name of the metric to be reported."""
     report: Callable[[int, float], None]
     """Called with a round and the metric of the rows scored on; raises to give the fit up. A
     library that cannot compute the metric does not call it."""
@@ -79,7 +79,7 @@ class PreparedRows(Protocol):
             train: The rows to train on, as bools of shape (n,).
             test: The rows to predict, as bools of shape (n,); None: none.
             settings: Parameters by name, over those of the trainer; `rounds` among them.
-            watch: Is told how a fit goes on.
+            watch: Hears how a fit goes on.
 
         Returns:
             The fit; a Skip where there are too few rows to train on.

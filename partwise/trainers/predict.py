@@ -57,7 +57,7 @@ def default_predict(
             f"A {type(model).__module__}.{type(model).__qualname__} does not say what its features "
             "are: pass predict=, a function of (data, model, context)."
         )
-    # What statsmodels' add_constant has added, where it is no column of the data.
+    # What statsmodels' add_constant has added, where it is not a column of the data.
     given = [name for name in names if name != _CONSTANT or name in table.column_names]
     columns = find_columns(given, table.schema)
     frame = DataConnector(with_calendar(table, columns)).to_pandas()[columns]

@@ -92,7 +92,7 @@ class Search:
 
     @contextmanager
     def trials(self) -> Iterator[Iterator[Trial]]:
-        """Give the trials, each of which is told what it came to before the next is asked for."""
+        """Give the trials, each of which is given what it came to before the next is asked for."""
         if not self._draws and not self._prunes:
             # Nobody needs to be asked, so that Optuna is not even imported.
             yield self._trials()
@@ -162,5 +162,5 @@ def draw_settings(
 
 
 def settings_key(settings: Mapping[str, Any]) -> str:
-    """Return text that is equal for equal settings, whatever their order."""
+    """Return text that is equal for equal settings, in any order."""
     return json.dumps(settings, sort_keys=True, default=repr)

@@ -164,11 +164,11 @@ def parse_space(space: Any) -> dict[str, SpaceValue]:
     A mapping with a "kind" is one of the four classes, a list is a grid, and all else a constant.
 
     Raises:
-        InputError: It is no mapping of names, a kind is unknown, or a value is wrong, such as a low
-            end above the high one.
+        InputError: It is not a mapping of names, a kind is unknown, or a value is wrong, such as a
+            low end above the high one.
     """
     if not isinstance(space, Mapping) or not all(isinstance(name, str) for name in space):
-        raise InputError(f"A space maps names of parameters to values, and is no {space!r}.")
+        raise InputError(f"A space maps names of parameters to values, not {space!r}.")
     return {name: _parse_value(name, value) for name, value in space.items()}
 
 
@@ -234,7 +234,7 @@ def _suggest(trial: Trial, name: str, value: SpaceValue) -> Any:
 
 
 def finite_values(space: Space) -> dict[str, tuple[Any, ...]]:
-    """Return the values of each parameter that is no constant, as a study knows them."""
+    """Return the values of each parameter that is not a constant, as a study knows them."""
     found: dict[str, tuple[Any, ...]] = {}
     for name, value in space.items():
         if isinstance(value, Uniform | LogUniform):

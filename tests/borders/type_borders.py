@@ -337,7 +337,7 @@ def _chosen(rows: Rows, categorical: Sequence[str]) -> Any:
 
 
 def features(rows: Rows, _: Path) -> Lines:
-    """A feature is the nearest double; what is no number is refused by name, or has a calendar."""
+    """A feature is the nearest double; what is not one is refused by name, or has a calendar."""
     table, kind = rows.table, rows.case.kind
     chosen = partial(_chosen, rows, ())
     is_category = pa.types.is_dictionary(table.schema.field("x").type)

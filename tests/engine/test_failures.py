@@ -69,7 +69,8 @@ def test_which_errors_a_second_attempt_cannot_change() -> None:
             "OpsetError",
         ),
         *("InputError", "ColumnError", "NullKeyError", "KeyClassError", "RunIdError"),
-        *("FunctionError", "TrustError", "SerdeError", "UnknownFeatureError"),
+        *("FunctionError", "TrustError", "SerdeError", "UnkeptModelError"),
+        "UnknownFeatureError",
         *("UnknownModelTypeError", "TrialPruned"),
     }
 
@@ -87,7 +88,7 @@ def test_which_errors_a_second_attempt_cannot_change() -> None:
 )
 def test_a_relative_path_that_leads_nowhere_is_explained(given, is_explained, monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[2])
-    error = OSError("ft/tiny-bert /ft/tiny-bert tests/engine is no folder and on no hub")
+    error = OSError("ft/tiny-bert /ft/tiny-bert tests/engine is not a folder and on no hub")
     failure = describe_error(error, given)
     assert ("If checkpoint='ft/tiny-bert' is a path: it is relative" in failure.message) == (
         is_explained

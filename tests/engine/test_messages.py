@@ -149,5 +149,5 @@ def test_the_end_is_seen_after_all_that_was_sent(ends) -> None:
 )
 def test_what_is_no_message_ends_the_connection_and_runs_nothing(sockets, wire) -> None:
     sockets[0].sendall(wire)
-    with pytest.raises(EOFError, match="no message"):
+    with pytest.raises(EOFError, match="not a message"):
         Connection(sockets[1]).receive(1)

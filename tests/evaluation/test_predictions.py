@@ -1,4 +1,4 @@
-"""What predictions may look like, and what becomes of those that are no finite numbers."""
+"""What predictions may look like, and what becomes of those that are not finite numbers."""
 
 from decimal import Decimal
 from math import inf, nan
@@ -98,7 +98,7 @@ def test_another_shape_is_refused(wrong):
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_what_is_no_number_is_refused(wrong):
-    with pytest.raises(InputError, match=r"are no numbers|one prediction is needed"):
+    with pytest.raises(InputError, match=r"are not numbers|one prediction is needed"):
         prediction_array(wrong, N)
 
 
@@ -206,7 +206,7 @@ def test_a_candidate_that_predicts_nan_in_one_window_loses_with_a_reason(metric)
     result = best(DataConnector(table), context)
     assert result.candidate == "mean"
     assert abs(result.metrics[f"candidate_made_{metric}"]) == inf
-    reason = "1 of 10 predictions are no finite numbers, such as nan"
+    reason = "1 of 10 predictions are not finite numbers, such as nan"
     assert reason in link.artifacts["candidates.json"].decode()
 
     with pytest.raises(InputError, match=f"made: {reason}"):

@@ -29,7 +29,7 @@ class RidgeExporter:
         self, model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions
     ) -> ModelDescription:
         if type(model).__name__ != "Ridge":
-            raise ExportRefusedError(f"A {type(model).__name__} is no Ridge.")
+            raise ExportRefusedError(f"A {type(model).__name__} is not a Ridge.")
         features = [Feature(name=str(name)) for name in model.feature_names_in_]
         signature = Signature(
             inputs=feature_tensors(features, "float64", "tensor"),

@@ -594,7 +594,7 @@ REFUSED = {
         lambda: xgboost.train({"nthread": 1}, xgboost.DMatrix(FEATURES, SUM), 2),
         r"4 features of this XGBoost model have no names.*export features=, which names",
     ),
-    "NaN": (lambda: booster("reg:tweedie", ONES * 0, 2), r"no finite numbers"),
+    "NaN": (lambda: booster("reg:tweedie", ONES * 0, 2), r"not finite numbers"),
     "small leaves": (
         lambda: booster("reg:squarederror", SUM + 1e6, 50),
         r"so small beside its base of 1000001 .*label less its mean",

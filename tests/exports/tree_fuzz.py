@@ -62,7 +62,7 @@ REASONS = {
     "booster": r"booster is|gblinear",
     "several labels": r"predicts \d+ labels side by side",
     "weights of dart lost": r"have lost their weights",
-    "no trees": r"has (no trees|leaves that are no finite numbers)",
+    "no trees": r"has (no trees|leaves that are not finite numbers)",
     "small leaves": r"so small beside its base",
     "type of model": r"is not exported",
     "constant": r"The comparison proves nothing: the model itself gives the same",

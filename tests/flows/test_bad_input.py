@@ -93,7 +93,7 @@ PREPARED: dict[str, Refused] = {
         lambda path: {"data": str(path / "*.parquet")}, SourceError, r"\*.parquet"
     ),
     "an empty folder": (lambda path: {"data": path}, SourceError, "."),
-    "a file that is no Parquet": (
+    "a file that is not Parquet": (
         lambda path: {"data": with_file_of(path, "rows.parquet", b"no rows here")},
         SourceError, "rows.parquet",
     ),
@@ -134,7 +134,7 @@ PREPARED: dict[str, Refused] = {
         lambda path: {"trainer": "json:fit"}, FunctionError, "'json'.*'fit'"
     ),
     "a private function": (lambda path: {"trainer": "os:_exit"}, FunctionError, "os:_exit"),
-    "something that is no function": (
+    "something that is not a function": (
         lambda path: {"trainer": "math:pi"}, FunctionError, "math:pi"
     ),
 }  # fmt: skip
@@ -143,7 +143,7 @@ PREPARED: dict[str, Refused] = {
 REFUSED: dict[str, Refused] = {
     # Some of those that any flow begins with
     **{name: PREPARED[name] for name in (
-        "a file that is no Parquet", "a missing key column", "a module that is not there",
+        "a file that is not Parquet", "a missing key column", "a module that is not there",
     )},
     # The key columns
     "a null key": (lambda path: {"partition_by": "maybe"}, NullKeyError, "'maybe'.*null_keys"),
@@ -208,7 +208,7 @@ REFUSED: dict[str, Refused] = {
     "an unknown option": (
         lambda path: {"execution": {"n_shard": 3}}, InputError, "n_shard"
     ),
-    "a seed that is no number": (lambda path: {"seed": "tomorrow"}, InputError, "seed"),
+    "a seed that is not a number": (lambda path: {"seed": "tomorrow"}, InputError, "seed"),
 }  # fmt: skip
 
 

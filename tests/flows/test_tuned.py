@@ -149,7 +149,7 @@ def test_the_settings_of_a_train_function_are_found_on_a_sample(rows, cluster, t
             rows, "store", function, by, **asked, predict=predict, store=tmp_path, cluster=cluster,
             run_id=f"function-{place}",
         )  # fmt: skip
-        # Best alone is no shift; the function's own is worse on each.
+        # Best alone is not a shift; the function's own is worse on each.
         assert found.portfolio.settings == ({}, {"by": 0.0})
         _, arguments = read_arguments(found.read_generation_document().call_known)
         again = find_portfolio.validate_parameters({**arguments, "data": rows})

@@ -138,9 +138,9 @@ def test_exports_use_nothing_of_such_a_call_but_plain_settings(forge, canary_hos
     ("serde", "error", "why"),
     [
         (SERDE, FunctionError, "neither partwise's nor of the project"),
-        ({"name": "partwise.runs.run:Run", "settings": {}}, SerdeError, "no class of serdes"),
-        (STORE, SerdeError, "no class of serdes"),
-        ({"name": f"{__name__}:forge", "settings": {}}, SerdeError, "no class of serdes"),
+        ({"name": "partwise.runs.run:Run", "settings": {}}, SerdeError, "not a class of serdes"),
+        (STORE, SerdeError, "not a class of serdes"),
+        ({"name": f"{__name__}:forge", "settings": {}}, SerdeError, "not a class of serdes"),
         ({"name": f"{__name__}:None", "settings": {}}, InputError, "cannot be imported"),
         ({"name": "lightgbm", "settings": {"secret": 1}}, SerdeError, "takes no such settings"),
     ],

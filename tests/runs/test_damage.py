@@ -57,7 +57,7 @@ def damage(path: Path, chance: random.Random) -> str:
             values[name] = chance.choice([None, -1, 1e300, "x", [], {}, {"a": [None]}, True])
             content = json.dumps(values).encode()
         case "table":
-            # A whole Parquet file, which is no ledger.
+            # A whole Parquet file, which is not a ledger.
             column = pa.array([chance.choice(["a", None])] * 2, pa.string())
             names = chance.choice([["status"], ["partition_id"], ["partition_id", "status"]])
             content = write_table(pa.table([column] * len(names), names=names))

@@ -90,7 +90,7 @@ class Outcome:
     memory: int = 0
     """The most that this process grew, in bytes."""
     untyped: list[str] = field(default_factory=list)
-    """Readers that raised what is no error of ours, or one without a sentence."""
+    """Readers that raised what is not an error of ours, or one without a sentence."""
     refused: int = 0
     """Readers that raised an error of ours."""
 

@@ -18,8 +18,8 @@ FOUND = (
     Case(seed=7, number=954, subject="sent"),
 )
 """A schema that was none, numbers for entries and files of an index, no shard, a part without a
-path, a status that there is not, a path that is too long or has a NUL: each raised what is no error
-of ours. Of a large manifest without members 18 copies were made.
+path, a status that there is not, a path that is too long or has a NUL: each raised an error
+that is not ours. Of a large manifest without members 18 copies were made.
 """
 
 

@@ -373,7 +373,7 @@ def test_numbers_with_separated_thousands_are_numbers_where_it_is_said(tmp_path)
     said = rows(path, decimal=",", thousands=".")
     assert [row["price"] for row in said] == [1234.5, None, -1234567.0]
     assert [row["count"] for row in said] == [1000, 12, 0]
-    # Groups are of three digits: an ID is no number with a point too many.
+    # Groups are of three digits: an ID is not a number with a point too many.
     assert [row["id"] for row in said] == ["1.2", "x", "3"]
     spaces = put(tmp_path / "y.csv", "a;b\n1\u00a0234,5;1\u202f000\n1 000;2\n")
     assert rows(spaces, decimal=",", thousands=" ") == [

@@ -83,7 +83,7 @@ LISTS = [
 def test_of_a_list_of_sources_the_files_that_are_like_these_say_it(
     path, trained, same, place, expected, caplog
 ):
-    """None stands for a Parquet file; a place beyond the list, for a file that is no list."""
+    """None stands for a Parquet file; a place beyond the list, for a file that is not a list."""
     recipes = [
         {"paths": ["/x.parquet"]} if options is None else {"paths": [f"/{number}.csv"]}
         for number, options in enumerate(trained)

@@ -36,7 +36,7 @@ def decimals(unscaled, make, scale, offset=0):
     """Make decimals of whole numbers; also such as Arrow itself reads from no text."""
     kind = make(TYPES[make], scale)
     size = kind.bit_width // 8
-    # Under a null lies what is no value.
+    # Under a null lies what is not a value.
     content = b"".join(
         (-1 if one is None else one).to_bytes(size, "little", signed=True)
         for one in [*[7] * offset, *unscaled]

@@ -323,7 +323,7 @@ def test_training_goes_on_from_a_model(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         train(tmp_path, rows, [9], continue_from=f"{path}.missing", **fields)
     (tmp_path / "text").write_text("no model")
-    with pytest.raises(InputError, match="is no XGBoost model"):
+    with pytest.raises(InputError, match="is not an XGBoost model"):
         train(tmp_path, rows, [9], continue_from=str(tmp_path / "text"), **fields)
 
 

@@ -12,7 +12,7 @@ from partwise.trainers.predict import default_predict
 
 ROWS = pd.DataFrame(np.random.default_rng(3).normal(size=(60, 2)), columns=["x one", "z"])
 LABELS = 2 * ROWS["x one"] - ROWS["z"] + 1
-# In another order, beside a column that is no feature.
+# In another order, beside a column that is not a feature.
 GIVEN = pa.table({"day": np.arange(60), "z": ROWS["z"], "x one": ROWS["x one"]})
 
 

@@ -81,7 +81,7 @@ def read_log(log_fd: int, size: int) -> bytes:
 
     What a function prints is the user's; but values that are known to be secret are masked.
     """
-    # Bytes that are no text come back as they were.
+    # Bytes that are not text come back as they were.
     text = _read(log_fd, size).decode("utf-8", "surrogateescape")
     return without_known_secrets(text).encode("utf-8", "surrogateescape")
 

@@ -88,7 +88,7 @@ class ChildSettings:
     """Memory that it may keep between partitions."""
     isolation: "Isolation"
     threads: int = 1
-    """How many its partitions may use; libraries are told so by the environment."""
+    """How many its partitions may use; libraries know it from the environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ class Child:
             return self._attempt(index, attempt)
         status = server.run(lambda: self._attempt_in_fork(index, attempt))
         if MARK.unpack_from(self._mark, 0)[1] != SENT:
-            # It died. Of this process's end the same is told, with the same partition to blame.
+            # It died. This process ends in the same way, with the same partition to blame.
             end_like(status)
         # What was written after its outcome, by what was left of it, belongs to no partition.
         self.log.take()
@@ -325,7 +325,7 @@ class Child:
         """Make an outcome of the work and send it; False when the process should be replaced."""
         shard, work = self._shard, self._work
         if shard is None or work is None:
-            raise RuntimeError("a child was told to run before it was given work and a shard")
+            raise RuntimeError("a child was asked to run before it was given work and a shard")
         began = time.perf_counter()
         try:
             produced = self._produce(shard, work, index, attempt)

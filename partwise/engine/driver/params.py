@@ -115,7 +115,7 @@ def _pickled(name: str, values: Mapping[str, Any]) -> bytes:
         return pickle.dumps(dict(values))
     try:
         return bytes(cloudpickle.dumps(dict(values)))  # type: ignore[no-untyped-call]
-    except Exception as exc:  # whatever a user's object raises when it is pickled
+    except Exception as exc:  # a user's object may raise anything when it is pickled
         raise InputError(
             f"The params of partition {name!r} cannot be sent to a worker: "
             f"{type(exc).__name__}: {exc}."

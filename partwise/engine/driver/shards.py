@@ -28,7 +28,7 @@ from partwise.outcomes import PartitionStatus, RunStatus, Stop
 
 LOOK_S = 0.5
 REPEAT_S = 2.0
-"""So often workers are told again to stop, since others may have come."""
+"""So often workers are asked again to stop, since others may have come."""
 FAREWELL_S = 1.0
 """For so long a run that was stopped waits for workers to tidy up."""
 

@@ -1,7 +1,7 @@
 """The folder of a worker for passing files: whose it is, and whether a failure is its fault.
 
-A full disk makes all partitions of a machine fail, whatever they do, and with any error that a
-library makes of it. So it is looked at when something has failed, and then the run stops.
+A full disk makes all partitions of a machine fail, with any error that a library makes of it. So it
+is looked at when something has failed, and then the run stops.
 
 Workers of Dask make their folders in `dask-scratch-space`, among temporary files if nothing else is
 said. They take one that another user has made there, if they may write to it. That user could put a

@@ -193,7 +193,7 @@ class Supervisor:
     def _note_hold_up(self, child: ChildProcess, waited_s: float) -> None:
         """Note that this process was stopped while it waited, for its partition to have that time.
 
-        What stopped it (a suspended machine, SIGSTOP to all) is no fault of the partition.
+        What stopped it (a suspended machine, SIGSTOP to all) is not the fault of the partition.
         """
         if waited_s > POLL_S + HELD_UP_S:
             index, _ = child.running()

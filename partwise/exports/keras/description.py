@@ -88,7 +88,7 @@ def other_sizes(model: Any, signature: Signature, feeds: Feeds) -> dict[str, np.
         try:
             with silence():
                 call_model(model, signature, list(changed.values()))
-        except Exception:  # noqa: S112 (whatever the user's model raises: it was a question)
+        except Exception:  # noqa: S112 (a user's model may raise anything: it was a question)
             continue
         return changed
     return None
@@ -154,7 +154,7 @@ def _run_on(model: Any, signature: Signature, feeds: Feeds) -> Outputs:
         return call_model(model, signature, list(feeds.values()))
     except ExportRefusedError:
         raise
-    except Exception as error:  # whatever the user's model raises
+    except Exception as error:  # a user's model may raise anything
         raise does_not_run(model, feeds, error) from error
 
 

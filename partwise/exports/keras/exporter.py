@@ -62,7 +62,7 @@ class KerasOnnxExporter:
         """See `describe_model`; raises what it raises.
 
         Raises:
-            ExportRefusedError: Besides, it is no model of Keras 3, or tf2onnx does not write the
+            ExportRefusedError: Besides, it is not a model of Keras 3, or tf2onnx does not write the
                 opset.
         """
         self.check(options)
@@ -250,7 +250,7 @@ def _declare(values: Sequence[Any], tensors: Sequence[Tensor], signature: Signat
         if axes and axes[0].HasField("dim_value"):
             raise ExportRefusedError(
                 f"The model {signature.model_type} fixes the number of rows: {value.name!r} has "
-                f"{axes[0].dim_value} rows whatever it gets. Build it with Input(shape=...) in "
+                f"{axes[0].dim_value} rows for any input. Build it with Input(shape=...) in "
                 "place of batch_shape, and use keras.ops.shape(x)[0] in place of a number."
             )
         value.type.tensor_type.ClearField("shape")

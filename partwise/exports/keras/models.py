@@ -35,7 +35,7 @@ def backend_of(model: Any) -> Literal["tensorflow", "torch"]:
         )
     if not isinstance(model, keras.Model):
         raise ExportRefusedError(
-            f"A {type_name(model)} is no model of Keras 3: {INSTEAD_OF_KERAS_2}."
+            f"A {type_name(model)} is not a model of Keras 3: {INSTEAD_OF_KERAS_2}."
         )
     name = keras.backend.backend()
     if name not in ("tensorflow", "torch"):
@@ -119,7 +119,7 @@ def named_outputs(found: Any) -> dict[str, Any]:
     """Return what a model gave as tensors by name.
 
     One tensor is "output"; a tuple or list has "output_0" and so on, as Keras numbers the names of
-    layers again in each process; a mapping has the names that it gives. What is None is no output.
+    layers again in each process; a mapping has the names that it gives. What is None is not output.
     """
     import tensorflow as tf
 

@@ -46,8 +46,7 @@ class Comparison:
 
     def add(self, case: Case, given: Mapping[str, np.ndarray]) -> None:
         """Compare what the export gave for a case."""
-        # First, so that a model which gives one value everywhere is noticed whatever the export
-        # does.
+        # First, so that a model which gives one value everywhere is noticed with any export.
         self.add_reference(case)
         self._totals["export_cases"] += 1
         self._totals["export_rows"] += max((_rows(v) for v in case.expected.values()), default=0)
@@ -293,7 +292,7 @@ class Comparison:
         codes = {label: code for code, label in enumerate(signature.class_labels or ())}
         chosen = np.array([codes.get(_plain(label), -1) for label in given], dtype=np.int64)
         top = probabilities.max(axis=1, initial=-np.inf)
-        # Of a label that is no class, -1, it is that of the last one: the return leaves these out.
+        # A label that is not a class is -1, the last one here: the return leaves these out.
         of_chosen = probabilities[np.arange(len(chosen)), chosen]
         scale = np.array(self._scale_of(name).output)
         allowed = tolerance.allowed(top, scale) + tolerance.allowed(of_chosen, scale)

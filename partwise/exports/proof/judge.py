@@ -1,6 +1,6 @@
 """The caller's side of the judge: one process for each format, which outlives the files it judges.
 
-Linux only: cases travel in a memfd, so that nothing is left on any disk, whatever dies.
+Linux only: cases travel in a memfd, so that nothing is left on any disk when one of both dies.
 """
 
 import atexit
@@ -130,7 +130,7 @@ class JudgeProcess:
 
     def abandon(self) -> None:
         """Let go of a judge that belongs to the process which this one was forked from."""
-        # It is no child of this process, so there is nothing to wait for.
+        # It is not a child of this process, so there is nothing to wait for.
         self._process.returncode = 0
         self._close_files()
 

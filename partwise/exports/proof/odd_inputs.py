@@ -136,7 +136,7 @@ class _Maker:
         try:
             with np.errstate(all="ignore"):
                 return self._predict(feeds), ""
-        except Exception as error:  # whatever a model raises for what it cannot take
+        except Exception as error:  # a model may raise anything for what it cannot take
             return {}, reason(error) or type(error).__name__
 
     def _limit(self, name: str, known: int, furthest: int) -> int:

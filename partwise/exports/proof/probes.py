@@ -128,7 +128,7 @@ class _Maker:
             zeros_are_missing=description.zeros_are_missing,
             largest_zero=description.largest_zero,
         )
-        # Where the trees see NaN, whatever the row has.
+        # Where the trees see NaN, also where the row has a value.
         seen = np.where(np.isin(self._matrix, self._missing), np.nan, self._matrix)
         return covering_rows(trees, seen.astype(self._dtype), space, MOST_WAYS)
 

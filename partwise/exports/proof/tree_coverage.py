@@ -1,7 +1,7 @@
 """Rows that reach all that can be reached of trees.
 
 For each node, rows come to it and take each of its ways: a number on the threshold, the next number
-beyond it, and NaN; of a category, each member of the node's set, one that is no member, and NaN. So
+beyond it, and NaN; of a category, each member of the node's set, one that is not, and NaN. So
 every leaf is reached, every threshold stood on and passed by one ulp, and every default branch
 taken. What the nodes above exclude is left out and counted: no row takes that way.
 
@@ -46,7 +46,7 @@ class Coverage:
     leaves: int
     leaves_reached: int
     leaves_out_of_reach: int
-    """No row comes to these, whatever its values: the nodes above exclude each other."""
+    """No row comes to these, with any values: the nodes above exclude each other."""
     ways: int
     """Ways that a row can take at nodes: on and beyond each threshold, missing, members, others."""
     ways_taken: int

@@ -116,7 +116,7 @@ class _FileTrees:
             if ((ends < 0) | (ends >= most)).any():
                 raise ValueError(f"a {side} branch ends nowhere")
         if ((self.roots < 0) | (self.roots >= len(self.features))).any():
-            raise ValueError("a root is no node")
+            raise ValueError("a root is not a node")
 
 
 class _Walk:
@@ -131,7 +131,7 @@ class _Walk:
     def compare(self) -> StructureCheck:
         """Return what differs."""
         found, expected, compared = self._found.roots, self._expected.roots, 0
-        # The expected trees have an end, whatever circles the file may have.
+        # The expected trees have an end, also where the file has circles.
         while len(expected):
             compared += len(expected)
             self._compare_nodes(found, expected)

@@ -31,7 +31,7 @@ Check = Literal[
     "swapped",  # the values of another output
     "labels",
     "metric",
-    "weights",  # an initializer is no tensor of the model
+    "weights",  # an initializer is not a tensor of the model
     "vacuous",  # the reference says nothing: it is the same for all rows, or nearly so
 ]
 
@@ -130,7 +130,7 @@ class Verdict:
     they are known; of one that judges all outputs export_movement_<output>; of weights those of
     `proof/weights.py`."""
     notes: tuple[str, ...] = ()
-    """What is no mistake and should be known, such as an output that is the same for all rows."""
+    """What is right and should be known, such as an output that is the same for all rows."""
     libraries: tuple[str, ...] = ()
     """Of the libraries that train models, those that the process had loaded which ran the export.
     For ONNX there are none."""

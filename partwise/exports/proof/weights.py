@@ -136,7 +136,7 @@ def prove_weights(
     notes = []
     if folded := [name for name, _ in unproved]:
         notes.append(
-            f"{len(folded)} of {counts['weights']} initializers are no tensors of the model as it "
+            f"{len(folded)} of {counts['weights']} initializers are not tensors of the model as it "
             f"has them, and proved by the cases alone: {_listed(folded)}."
         )
     if elsewhere and folded:
@@ -196,7 +196,7 @@ def _array(tensor: Any, folder: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _is_weight(values: np.ndarray) -> bool:
-    """Whether an initializer that is no tensor counts: not what a converter writes for itself."""
+    """Whether an initializer that is not a tensor counts: a converter writes some for itself."""
     if values.dtype.kind in "iub":
         return values.size > _LONGEST_CONSTANT
     return values.size > 1 and not _is_one_value(values)
@@ -299,7 +299,7 @@ class _Index:
         return ""
 
     def _all_parts(self) -> dict[Key, list[tuple[str, np.ndarray]]]:
-        # Only where an initializer is no tensor as a whole: most models have none.
+        # Only where an initializer is not a tensor as a whole: most models have none.
         if self._parts is None:
             self._parts = {}
             for name, values in self._tensors.items():

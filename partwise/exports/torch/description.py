@@ -38,7 +38,7 @@ def describe_module(
 
     Raises:
         ExportRefusedError: It does not run on one row, or an output has another first axis than
-            that of rows, or is no tensor that the formats know.
+            that of rows, or is not a tensor that the formats know.
         ColumnError: The rows lack a feature of the module.
     """
     _check_device_and_dtypes(model)
@@ -92,7 +92,7 @@ def _run_on(model: Any, signature: Signature, feeds: Feeds) -> dict[str, Any]:
             return named_outputs(caller_of(model, signature)(*tensors_of(feeds)))
     except ExportRefusedError:
         raise
-    except Exception as error:  # whatever the user's module raises
+    except Exception as error:  # a user's module may raise anything
         raise does_not_run(model, feeds, error) from error
 
 

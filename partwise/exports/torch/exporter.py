@@ -126,7 +126,7 @@ def _check(graph: Any, description: ModelDescription) -> None:
                 fixed = axes[0].dim_value if axes else "no"
                 raise ExportRefusedError(
                     f"The module {signature.model_type} fixes the number of rows: {value.name!r} "
-                    f"has {fixed} rows whatever it gets. Use -1 or shape[0] in place of a number."
+                    f"has {fixed} rows for any input. Use -1 or shape[0] in place of a number."
                 )
     versions = {entry.domain: entry.version for entry in graph.opset_import}
     if versions.get("") != description.opset:

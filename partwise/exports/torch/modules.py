@@ -38,7 +38,7 @@ def named_outputs(found: Any) -> dict[str, Any]:
     """Return what a module gave as tensors by name.
 
     One tensor is "output"; a tuple or list has "output_0" and so on; a mapping, a named tuple and
-    a dataclass have the names that they give. What is None is no output.
+    a dataclass have the names that they give. What is None is not output.
     """
     import torch
 

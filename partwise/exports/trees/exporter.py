@@ -55,7 +55,7 @@ class TreeModel:
         """Return the signature of an export.
 
         Raises:
-            ExportRefusedError: The feeds are no matrix of its features, or an input cannot have
+            ExportRefusedError: The feeds are not a matrix of its features, or an input cannot have
                 its name.
         """
         outputs, prediction, column = self._outputs()

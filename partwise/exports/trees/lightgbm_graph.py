@@ -138,7 +138,7 @@ def _log1p(graph: Graph, one: str, values: str) -> str:
 
     With u = 1 + x, rounded, it is log(u) * x / (u - 1), and x where u is 1: what is lost of x in u
     is lost in both (W. Kahan; D. Goldberg, "What every computer scientist should know about
-    floating-point arithmetic", theorem 4). Softplus is no way: onnxruntime adds 1 as well.
+    floating-point arithmetic", theorem 4). Softplus does not help: onnxruntime adds 1 as well.
     """
     above = graph.add("Add", one, values)
     kept = graph.add("Sub", above, one)

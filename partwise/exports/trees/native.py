@@ -48,7 +48,7 @@ class NativeExporter:
         """Return the features of a Booster, and its prediction as the library gives it.
 
         Raises:
-            ExportRefusedError: It is no Booster, an option asks for another file than the
+            ExportRefusedError: It is not a Booster, an option asks for another file than the
                 library's, or a function makes its inputs.
             ColumnError: The rows lack a feature of the model.
         """

@@ -66,7 +66,7 @@ def read_trees(model: Any) -> XGBoostTrees:
 
     Raises:
         ExportRefusedError: The model is linear, has no trees, lost their weights, or has leaves
-            that are no finite numbers.
+            that are not finite numbers.
     """
     is_wrapper = hasattr(model, "get_booster")
     booster = model.get_booster() if is_wrapper else model
@@ -88,7 +88,7 @@ def read_trees(model: Any) -> XGBoostTrees:
     leaves = leaves * weights[of_leaves]
     if not np.isfinite(leaves).all():
         raise ExportRefusedError(
-            "The XGBoost model has leaves that are no finite numbers: look at the labels that it "
+            "The XGBoost model has leaves that are not finite numbers: look at the labels that it "
             "was trained with."
         )
     largest = np.zeros(len(trees), dtype=np.float32)
@@ -117,7 +117,7 @@ def _used_trees(
             'train it with booster="gbtree", or export it in the format "native".'
         )
     content = machine.get("gbtree", machine)["model"]
-    # A Booster uses all that it has, whatever its attributes say.
+    # A Booster uses all that it has, and not what its attributes say.
     best = getattr(model, "best_iteration", None) if hasattr(model, "get_booster") else None
     ends = content["iteration_indptr"]
     count = ends[-1] if best is None else ends[min(best + 1, len(ends) - 1)]

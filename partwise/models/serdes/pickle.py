@@ -16,7 +16,7 @@ BY_PICKLE = "pass serde=PickleSerde() (--pickle on the command line)"
 class PickleSerde:
     """Writes any Python object, with classes and functions of the main script by value.
 
-    Reading a pickle runs whatever code it holds. It is therefore never chosen for you, neither
+    Reading a pickle runs all code that it holds. It is therefore never chosen for you, neither
     when a model is written nor when it is read: use it for models whose origin you trust.
     """
 
@@ -32,7 +32,7 @@ class PickleSerde:
         cloudpickle.dump(model, file)  # type: ignore[no-untyped-call]
 
     def read(self, file_path: str) -> Any:
-        """Return the model, running whatever code the file holds.
+        """Return the model, running all code that the file holds.
 
         Raises:
             IntegrityError: The file is broken.

@@ -102,7 +102,7 @@ def _encoding_of(file: FoundFile, options: CsvOptions, start: bytes) -> str:
 
 def _decoded(file: FoundFile, start: bytes, encoding: str) -> str:
     try:
-        # A cut in the middle of a character is no mistake of the file.
+        # A cut in the middle of a character is not a mistake of the file.
         is_all = len(start) < _START_BYTES
         text = codecs.getincrementaldecoder(encoding)().decode(start, final=is_all)
     except UnicodeError as error:

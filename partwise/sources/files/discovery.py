@@ -112,7 +112,7 @@ class _Stamp:
     version: str
     identity: str | None
     settled_at: int = 0
-    """When its clock will surely have moved on, in ns since 1970: whatever is written to the file
+    """When its clock will surely have moved on, in ns since 1970: all that is written to the file
     from then on has another version."""
 
 

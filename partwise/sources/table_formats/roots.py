@@ -120,7 +120,7 @@ def _folders(path: str) -> list[str]:
     Of buckets each costs requests: those named key=value, which tables make, are left out.
     """
     if "://" not in path:
-        # What is there by this name is no pattern, whatever signs it has.
+        # What is there by this name is not a pattern, though it may have signs of one.
         if not os.path.lexists(path) and (wildcard := _GLOB.search(path)):
             path = path[: wildcard.start()].rpartition("/")[0]
         # A link may lead into a table, or stand in the folder of one.

@@ -369,7 +369,7 @@ class Best(HoldoutTrainer):
 
     def _asked(self, given: Any, schema: pa.Schema) -> Any:
         if isinstance(given, HoldoutTrainer):
-            # By the holdout it knows which columns are no features.
+            # By the holdout it knows which columns are not features.
             update: dict[str, Any] = {"holdout": self.evaluation}
             if not given.label:
                 update["label"] = self._label_of(schema)

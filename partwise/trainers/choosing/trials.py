@@ -71,7 +71,7 @@ class Study:
         while (
             (limits.trials is None or len(self.tried) < limits.trials)
             and self._stale < limits.patience
-            # The trainer's own settings are the first, and are tried whatever the time allows.
+            # The trainer's own settings are the first, and are tried also where no time is left.
             and (not self.tried or time.monotonic() - began < limits.seconds)
             and (trial := next(trials, None)) is not None
         ):
@@ -82,7 +82,7 @@ class Study:
     def _try(self, trial: Trial) -> None:
         began, number, settings = time.monotonic(), len(self.tried), trial.settings
         key = settings_key(settings)
-        # Not fitted twice, but told of: for Optuna a trial runs until it is.
+        # Not fitted twice, but reported: for Optuna a trial runs until it is.
         if (known := self._known.get(key)) is not None:
             self.tried.append(
                 Tried(number=number, settings=settings, state="equal", value=known.value)
@@ -134,7 +134,7 @@ class Study:
         every = max(1, rounds // CHECKPOINTS)
 
         def on_round(done: int, value: float) -> None:
-            # The last round is told of as the end of the window.
+            # The last round is reported as the end of the window.
             if done < rounds and done % every == 0:
                 trial.report(done, metric.loss(value))
 

@@ -221,7 +221,7 @@ class Tuned(HoldoutTrainer):
         return trainer.scored_on(holdout) if isinstance(trainer, HoldoutTrainer) else holdout
 
     def _candidate(self, schema: pa.Schema) -> Candidate:
-        """Return what is fitted: by the holdout it knows which columns are no features."""
+        """Return what is fitted: by the holdout it knows which columns are not features."""
         trainer: Any = self.trainer
         if isinstance(trainer, ScoredTrainer):
             label = self._label_of(schema)
@@ -239,7 +239,7 @@ class Tuned(HoldoutTrainer):
         found = {
             name: resolve_trainer(value)
             for name in ("trainer", "space", "metric", "predict")
-            # A quantile is no function.
+            # A quantile is not a function.
             if isinstance(value := getattr(self, name), str)
             and ":" in value
             and not value.startswith("pinball:")

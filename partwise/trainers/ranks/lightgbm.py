@@ -142,7 +142,7 @@ class DistributedLightGBM(DistributedBoosting):
 
         Raises:
             ColumnError: A column is missing, or of an unfit type.
-            InputError: A rank has no rows, a label is no class, or a parameter cannot be used.
+            InputError: A rank has no rows, a label is not a class, or a parameter cannot be used.
             PeerLostError: Another rank has ended.
         """
         from partwise.trainers.ranks.lightgbm_network import connect_ranks
@@ -263,7 +263,7 @@ class DistributedLightGBM(DistributedBoosting):
             names, known = features_of_booster(lightgbm.Booster(model_str=text), rows)
         except lightgbm.basic.LightGBMError as error:
             raise InputError(
-                f"{self.continue_from!r} is no LightGBM model to continue from: {error}"
+                f"{self.continue_from!r} is not a LightGBM model to continue from: {error}"
             ) from error
         if tuple(names) != columns.names or {*known} != {*columns.categorical}:
             raise InputError(

@@ -40,7 +40,7 @@ class LightGBMNetwork:
         self.rank = rank
         self.size = len(peers)
         self.lost: BaseException | None = None
-        """Why the network failed while LightGBM used it, which cannot be told that."""
+        """Why the network failed while LightGBM used it, which has no way to know."""
         self._peers = {place: peer for place, peer in enumerate(peers) if peer is not None}
         for peer in self._peers.values():
             peer.setblocking(False)
@@ -69,7 +69,7 @@ class LightGBMNetwork:
         """Let LightGBM use this network in the thread that calls it.
 
         Raises:
-            PeerLostError: Another rank had ended, whatever LightGBM made of that.
+            PeerLostError: Another rank had ended, which LightGBM calls by other names.
         """
         from lightgbm.basic import _LIB, _safe_call  # type: ignore[attr-defined]
 

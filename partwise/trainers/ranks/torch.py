@@ -193,7 +193,7 @@ def _open_store(context: RankContext) -> "tuple[TCPStore, int]":
 
     host, world_size = context.master_address, context.world_size
     if context.rank == 0:
-        # It must not wait: the others come when they are told its port.
+        # It must not wait: the others come when they know its port.
         store = TCPStore(host, 0, world_size, is_master=True, wait_for_workers=False)
         return store, int(context.all_gather(b"%d" % store.port)[0])
     port = int(context.all_gather(b"")[0])

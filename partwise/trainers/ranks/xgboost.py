@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from partwise.trainers.ranks.table import RankTable
 
 _NO_SUMS = ("auc", "aucpr", "cox-nloglik")
-"""Metrics of XGBoost's that are no sums over rows or queries: of several ranks, it takes the mean
+"""Metrics of XGBoost's that are not sums over rows or queries: of several ranks, it takes the mean
 of what each finds for its own rows, which is another number."""
 _OF_MEDIANS = ("reg:absoluteerror", "reg:quantileerror")
 """Objectives whose leaves are quantiles: of several ranks, XGBoost takes the mean of what each has
@@ -254,7 +254,7 @@ class DistributedXGBoost(DistributedBoosting):
             booster = xgboost.Booster(model_file=bytearray(earlier))
         except xgboost.core.XGBoostError as error:
             raise InputError(
-                f"{self.continue_from!r} is no XGBoost model to continue from: {error}"
+                f"{self.continue_from!r} is not an XGBoost model to continue from: {error}"
             ) from error
         known = booster.feature_names or []
         if known != feature_names(columns.names, REFUSED_BY_XGBOOST):

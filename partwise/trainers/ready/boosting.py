@@ -64,7 +64,7 @@ def predict_rows(matrix: np.ndarray, predict: Callable[[np.ndarray], np.ndarray]
 
 
 class BoostingSettings(FeatureSettings):
-    """What trainers of boosted trees are told, whether of one model or of one per partition."""
+    """The settings of trainers of boosted trees, whether of one model or of one per partition."""
 
     params: dict[str, JsonValue] = Field(
         default_factory=dict,

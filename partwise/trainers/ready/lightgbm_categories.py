@@ -41,7 +41,7 @@ _TIMES_AGAINST = 10
 
 _ZERO = float(np.float32(1e-35))
 _AVOIDS_INFINITY = 1e300
-"""Thresholds that are no midpoints: those beside zero, and those beyond all values."""
+"""Thresholds that are not midpoints: those beside zero, and those beyond all values."""
 
 _IMPOSSIBLE = None
 

@@ -146,7 +146,7 @@ class _ScikitLearnTrainer(TabularTrainer, PlainTrainer):
 
 
 def _spelled(value: Any, is_text: bool) -> str:
-    """Return a class as a key of JSON has it: true, whatever Python makes of it."""
+    """Return a class as a key of JSON has it: true, where Python has True."""
     return str(value) if is_text else str(value).lower()
 
 

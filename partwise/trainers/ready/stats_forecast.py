@@ -90,7 +90,8 @@ class StatsForecast(ForecastTrainer):
         scale, places, means = series
         length = int(1 - places[0])
         if length > _MOST_GAPS * len(places):
-            return Skip(f"rows are at {len(places)} of {length} steps of time, which is no series")
+            steps = f"{len(places)} of {length} steps of time"
+            return Skip(f"rows are at {steps}, which is not a series")
         regular = np.interp(np.arange(places[0], 1), places, means)
         horizon = self.horizon
         if test is not None:

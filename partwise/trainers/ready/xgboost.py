@@ -389,7 +389,7 @@ def _lost_categories(booster: Any, kept: Mapping[str, list[Any]]) -> dict[str, l
 
 
 def _foreign_texts(known: list[Any], column: pa.ChunkedArray) -> list[str]:
-    """Return the texts of a column that are no category, where some category is not ASCII."""
+    """Return the texts of a column that are not categories, where some category is not ASCII."""
     if all(not isinstance(category, str) or category.isascii() for category in known):
         return []
     others = set(find_categories(column)) - set(known)

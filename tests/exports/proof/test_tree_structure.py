@@ -59,7 +59,7 @@ def test_one_ulp_and_the_like_is_seen(trees, name, data):
 
     def change(attributes):
         values = numpy_helper.to_array(attributes[name].t).copy()
-        # What a set is not asked for, and the ends of sets, are no numbers of the model.
+        # What a set is not asked for, and the ends of sets, are not numbers of the model.
         allowed = np.ones(len(values), dtype=bool)
         if name == "nodes_splits":
             allowed = ~trees.is_member

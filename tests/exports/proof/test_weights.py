@@ -104,7 +104,7 @@ def test_all_weights_of_a_file_are_found_in_its_model(name, written):
     assert proof.notes == ()
     assert proof.metrics["export_weights"] == proof.metrics["export_weights_proved"] > 0
     numbers = sum(values.numel() for values in model.parameters())
-    # Biases of zero that ONNX wants and a model lacks are no weights of it.
+    # Biases of zero that ONNX wants and a model lacks are not weights of it.
     assert proof.metrics["export_weight_values_proved"] >= numbers
 
 
@@ -166,7 +166,7 @@ def test_alterations_of_a_table_are_not_taken_for_weights_of_the_model(name, wri
     assert proof.metrics["export_weights_proved"] == 0
     # What shares no number with its place is known by the cases, and named here.
     assert bool(proof.findings) == (name not in ("half precision", "reversed"))
-    assert "no tensors of the model as it has them" in proof.notes[0]
+    assert "not tensors of the model as it has them" in proof.notes[0]
 
 
 def test_what_a_converter_folds_is_counted_and_named(tmp_path):

@@ -199,7 +199,7 @@ def test_the_rows_scored_on_are_chosen(options, holdout) -> None:
         ({"trainer": "mean", "backtest_windows": 2}, "--backtest-windows goes with --backtest-t"),
         ({"trainer": "mean", "folds": 2, "holdout_by_time": "t"}, "exclude each other"),
         ({"trainer": "mean", "folds": 1}, r"^--folds: .*\(it is 1\)\.$"),
-        ({"trainer": "mean", "rounds": 3}, "--rounds is no setting of the trainer mean"),
+        ({"trainer": "mean", "rounds": 3}, "--rounds is not a setting of the trainer mean"),
         ({"trainer": "mean", "metric": "mae"}, "--metric goes with --trainer best"),
         ({"trainer": "best", "label": "y"}, "--trainer best goes with --candidate"),
         ({"trainer": "best", "candidate": ("lgbm",)}, "--candidate 'lgbm' is not known"),

@@ -99,7 +99,7 @@ class TestList:
     def test_a_moment_that_is_none_is_refused(self, partwise) -> None:
         code, _, err = partwise("list", "--since", "yesterday")
         assert code == 2
-        assert "--since 'yesterday' is no moment: write 2026-11-20" in err
+        assert "--since 'yesterday' is not a moment: write 2026-11-20" in err
         soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
         assert partwise("list", "--since", soon, "--json")[1] == ""
         assert partwise("list", "--since", "99999999w", "--json")[1] != ""

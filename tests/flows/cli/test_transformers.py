@@ -262,7 +262,7 @@ def test_what_an_architecture_takes_and_gives_is_shown():
         (["export", "bert", "x", "--opset", "9"], "Opset 9 is not sufficient for bert"),
         (["export", "bert", "x", "--opset", "0"], "--opset: Input should be greater than or equal"),
         (["export", "bert", "x", "--config", "json"], "'json' does not name a class"),
-        (["export", "bert", "x", "--config", "json:dumps"], "'json:dumps' is no OnnxConfig"),
+        (["export", "bert", "x", "--config", "json:dumps"], "'json:dumps' is not an OnnxConfig"),
         (["export", "bert", "x", "--format", "tflite"], 'Invalid value "tflite"'),
     ],
 )

@@ -128,7 +128,7 @@ def test_what_is_there_is_left_as_it_is(tmp_path):
     assert (tmp_path / "full" / "README.md").read_text() == "mine"
     for make in (Path.touch, lambda path: path.symlink_to("nowhere")):
         make(place := tmp_path / "place")
-        with pytest.raises(InputError, match="is there already, and is no folder"):
+        with pytest.raises(InputError, match="is there already, and is not a folder"):
             write_project(place)
         place.unlink()
     with pytest.raises(InputError, match=r"cannot be written to .* \(Not a directory\): choose"):
