@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.bench import ROWS
 from benchmarks.frame.measure import measure
-from benchmarks.frame.results import machine_now, results_page
+from benchmarks.frame.results import about_machine, results_page
 from benchmarks.frame.row import OUT, Contestant, Goal, NotThereError, Place, Row, ratio
 
 FIGURES = "print('a line'); print('{\"models\": 7, \"parts\": 2}')"
@@ -19,15 +19,14 @@ def contestant(name: str, code: str, **more) -> Contestant:
 
 
 @pytest.fixture(autouse=True)
-def load(monkeypatch):
-    monkeypatch.setattr("os.getloadavg", lambda: (9.5, 9.5, 9.5))
+def others(monkeypatch):
+    monkeypatch.setattr("psutil.cpu_percent", lambda interval: 95.0)
 
 
 def lines_of(*rows: Row) -> list[str]:
     results = [measure(row) for row in rows]
-    return results_page(
-        results, "make bench", machine_now(quick=True), Path(sys.executable)
-    ).splitlines()
+    about = about_machine(quick=True)
+    return results_page(results, "make bench", about, Path(sys.executable), "").splitlines()
 
 
 def test_a_page_says_which_goals_are_met():
@@ -48,7 +47,10 @@ def test_a_page_says_which_goals_are_met():
     )
     lines = lines_of(row)
     assert lines[0] == "# Results of `make bench`"
-    assert any("load 9.50 as it began: **the machine was not idle" in line for line in lines)
+    assert any(
+        "others had 95% of the cores as it began: **the machine was not idle" in line
+        for line in lines
+    )
     assert "| Words | models: 7 | 7 | 1.00 | met |" in lines
     assert "| Words | parts: 1 | 2 | 2.00 | **missed** |" in lines
     assert "| Words | partwise / absent: 1 | | | not measured |" in lines

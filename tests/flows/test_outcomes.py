@@ -209,8 +209,8 @@ def test_a_model_that_cannot_be_kept_ends_the_run(cluster, tmp_path) -> None:
     run = caught.value.run
     assert run.status is RunStatus.FAILURE
     assert (run.counts["FAILED"], row(run, 2, "key")["attempts"]) == (1, 1)
-    assert run.counts["CANCELLED"] > 1_000
-    assert len(list(scratch.iterdir())) < 1_000
+    assert run.counts["CANCELLED"] > 200
+    assert len(list(scratch.iterdir())) < 1_800
     # What was done stands.
     assert run.counts["SKIPPED"] > 0
 

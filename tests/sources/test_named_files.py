@@ -119,7 +119,7 @@ def other_case(path: Path, row: NamedInput) -> str:
     return row.is_refused(lambda: open_source(files(path, ROWS, ROWS.rename_columns(["K", "x"]))))
 
 
-@cases("84-column-names-that-are-no-text")
+@cases("84-column-names-that-are-not-text")
 def numbered_columns(path: Path, row: NamedInput) -> str:
     return row.is_refused(lambda: open_source(pd.DataFrame({0: [1], "k": ["a"]})))
 

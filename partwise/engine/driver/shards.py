@@ -279,9 +279,9 @@ class Driver:
 
     def _ends_with(self, failures: Iterable[FailureGroup]) -> Stop | None:
         """Return how the run ends with a failure that every partition would come to."""
-        for failure in failures:
-            if failure.error_type == ENDS_RUN:
-                return Stop(RunStatus.FAILURE, failure.message.rstrip("."))
+        if any(failure.error_type == ENDS_RUN for failure in failures):
+            # The failure itself says of which type it is, and what to pass.
+            return Stop(RunStatus.FAILURE, "a model of this kind cannot be kept")
         return None
 
     def exceeds_budget(self, failed: int) -> Stop | None:
