@@ -116,7 +116,9 @@ assert settings[2] == "0"
     ends = run_gang(dask_client, spec, events)
     assert [end.exit_code for end in ends] == [0] * (cores + 1)
     total = sum(range(cores + 2))
-    assert sorted(events.lines()) == [f"[rank {rank}] sum {total}" for rank in range(cores + 1)]
+    # Open MPI warns now and then that a process which it has just started ended already.
+    lines = sorted(line for line in events.lines() if "setpgid" not in line)
+    assert lines == [f"[rank {rank}] sum {total}" for rank in range(cores + 1)]
 
 
 # What a rank does while the others wait for it: how it ends, and what is told of it.
