@@ -103,21 +103,21 @@ def eval_fingerprint(about: Mapping[str, SourceDescription]) -> str | None:
 
 
 def _place(
-    scaling: ScalingConfig, spared: int, values: int | None, workers: Sequence[ClusterWorker]
+    scaling: ScalingConfig, meetings: int, values: int | None, workers: Sequence[ClusterWorker]
 ) -> Placement:
     """Place the ranks: of few values on one machine, and where nobody says how many, one.
 
-    `spared` is how often ranks would meet, and `values` how many there are in the rows; None: that
+    `meetings` are those of several ranks, and `values` how many there are in the rows; None: that
     is not known.
     """
     gpus = ALL if scaling.gpus is None else scaling.gpus
     is_open = scaling == ScalingConfig() and not any(worker.gpus for worker in workers)
-    is_few = values is not None and values < VALUES_A_MEETING * spared
+    is_few = values is not None and values < VALUES_A_MEETING * meetings
     if is_open and is_few and len({worker.host for worker in workers}) == 1:
         placement = place_ranks(workers, 1)
         why = (
-            f"One rank with {placement.threads} CPUs: of so few rows it has the same model sooner "
-            "than several would. Set ranks or cpus of the scaling for another number."
+            f"One rank with {placement.threads} CPUs: with so few rows it ends sooner than several "
+            "would. Set ranks or cpus of the scaling for another number."
         )
         return replace(placement, why=why)
     return place_ranks(workers, scaling.ranks, scaling.cpus, gpus)
