@@ -1,6 +1,7 @@
 """Names in a ledger: whoever may write to a store may write any, and none leads elsewhere."""
 
 import os
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from partwise.runs.bundle import (
     write_new_file,
 )
 from partwise.runs.documents import ledger_file
-from partwise.runs.ledger import read_table, write_table
+from partwise.runs.ledger import _strange_ids, read_table, write_table
 from partwise.runs.run import Run
 from tests.security.forgery import reseal
 
@@ -150,3 +151,13 @@ def test_names_of_an_artifact_are_checked_where_it_is_made(name) -> None:
 def test_rows_that_are_in_no_file_are_not_looked_for(run, field, value) -> None:
     with pytest.raises(RunFormatError, match="rows that are in no file"):
         with_row(run, **{field: value}).predictions()
+
+
+IDS = st.text(st.sampled_from("az09_-./\n\0A é"), max_size=6)
+
+
+@given(st.lists(st.none() | IDS | IDS.map(lambda name: name * 20)))
+def test_arrow_knows_the_names_of_partitions_as_python_does(names) -> None:
+    ours = re.compile(r"[a-z0-9_-][a-z0-9._-]{0,79}")
+    strange = [name for name in names if name is None or not ours.fullmatch(name)]
+    assert _strange_ids(pa.chunked_array([names], pa.string())) == strange
