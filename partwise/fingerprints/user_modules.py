@@ -10,12 +10,13 @@ import functools
 import hashlib
 import importlib.util
 import os
+import pkgutil
 import sys
 import sysconfig
 import types
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 
 from partwise.fingerprints.bytecode import imported_names
 from partwise.fingerprints.statements import without_notes
@@ -125,10 +126,31 @@ def find_module(name: str) -> ModuleSpec | None:
             if spec is None or spec.submodule_search_locations is None:
                 return None
             full = ".".join([top, *rest[: place + 1]])
-            spec = PathFinder.find_spec(full, list(spec.submodule_search_locations))
+            spec = _find_below(full, list(spec.submodule_search_locations))
     except (ImportError, ValueError):
         return None
     return spec
+
+
+def _find_below(name: str, folders: list[str]) -> ModuleSpec | None:
+    """Find a module in the folders of its package.
+
+    As `PathFinder.find_spec` does, which fails for a folder without `__init__.py` in a package that
+    nobody has imported.
+    """
+    portions: list[str] = []
+    for folder in folders:
+        finder = pkgutil.get_importer(folder)
+        found = None if finder is None else finder.find_spec(name)
+        if found is not None and found.loader is not None:
+            return found
+        if found is not None:
+            portions += found.submodule_search_locations or []
+    if not portions:
+        return None
+    package = ModuleSpec(name, None, is_package=True)
+    package.submodule_search_locations = portions
+    return package
 
 
 def defining_module(value: types.FunctionType | type) -> str:

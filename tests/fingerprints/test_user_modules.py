@@ -1,6 +1,7 @@
 """The files of a user's modules, read while other threads are at work."""
 
 import ast
+import sys
 import threading
 from pathlib import Path
 
@@ -50,3 +51,19 @@ def test_a_tree_that_python_takes_for_a_wrong_one_is_parsed_again(
     monkeypatch.setattr(ast, "parse", parse_as_beside_a_thread)
     assert _digest() == alone
     assert list(failures) == []
+
+
+def test_a_module_in_folders_without_init_is_found_though_nobody_imported_them(
+    tmp_path, monkeypatch
+) -> None:
+    for name in ("outer/inner/deep.py", "outer/package/__init__.py", "outer/package/more.py"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("outer.inner.deep", "outer.package.more"):
+        spec = user_modules.find_module(name)
+        assert spec is not None
+        assert spec.origin == str(tmp_path / f"{name.replace('.', '/')}.py")
+    assert user_modules.find_module("outer.inner.none") is None
+    assert "outer" not in sys.modules
