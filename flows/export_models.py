@@ -2,7 +2,7 @@
 
 from partwise.calls.exports import ExportCall
 from partwise.flows.orchestration.run_flow import run_flow
-from partwise.flows.running.connections import open_store
+from partwise.flows.orchestration.saved_blocks import open_store
 from partwise.flows.running.earlier_call import EarlierCall
 from partwise.flows.running.execute_shards import execute
 from partwise.planning.exports import prepare_export

@@ -3,7 +3,8 @@
 from partwise.calls.partitions import InferCall
 from partwise.errors import InputError
 from partwise.flows.orchestration.run_flow import run_flow
-from partwise.flows.running.connections import open_output, open_rows_of, open_store
+from partwise.flows.orchestration.saved_blocks import open_store
+from partwise.flows.running.connections import open_output, open_rows_of
 from partwise.flows.running.earlier_call import earlier_keys
 from partwise.flows.running.environments import resolve_packages
 from partwise.flows.running.execute_shards import execute

@@ -3,7 +3,7 @@
 from partwise.calls.script import DEFAULT_INFRASTRUCTURE, ScriptCall
 from partwise.errors import InputError
 from partwise.flows.orchestration.run_flow import run_flow
-from partwise.flows.running.connections import open_store
+from partwise.flows.orchestration.saved_blocks import open_store
 from partwise.flows.running.environments import resolve_script_packages
 from partwise.flows.running.execute_gang import execute_gang
 from partwise.flows.running.script_inputs import open_inputs

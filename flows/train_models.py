@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from partwise.calls.partitions import TrainCall
 from partwise.flows.orchestration.run_flow import run_flow
-from partwise.flows.running.connections import open_rows_of, open_store
+from partwise.flows.orchestration.saved_blocks import open_store
+from partwise.flows.running.connections import open_rows_of
 from partwise.flows.running.earlier_call import earlier_keys
 from partwise.flows.running.environments import resolve_packages
 from partwise.flows.running.execute_shards import execute

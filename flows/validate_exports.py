@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from partwise.calls.exports import ValidateCall
 from partwise.flows.orchestration.run_flow import run_flow
-from partwise.flows.running.connections import open_store
+from partwise.flows.orchestration.saved_blocks import open_store
 from partwise.flows.running.earlier_call import EarlierCall
 from partwise.flows.running.execute_shards import execute
 from partwise.planning.exports import check_exports, prepare_validation

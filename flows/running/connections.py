@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import Any
 
 from distributed import Client
 from pydantic import ValidationError
@@ -15,10 +15,8 @@ from partwise.blocks import (
     LocalCluster,
     QueryBlock,
     RemoteCluster,
-    StoreBlock,
     TableBlock,
 )
-from partwise.blocks.named_fields import NamedFields
 from partwise.calls.call import RowsCall
 from partwise.calls.one_model import DistributedCall, TuneCall
 from partwise.datasets.dataset import resolve_references
@@ -30,13 +28,11 @@ from partwise.flows.orchestration.block_parameters import (
     OutputParameter,
     StoreParameter,
 )
-from partwise.flows.orchestration.direct import runs_directly
-from partwise.formatting import did_you_mean
+from partwise.flows.orchestration.saved_blocks import keys_of, load_block, names_block, open_store
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.output import Output
 from partwise.publishing.sql_output import Table
 from partwise.redaction import remember
-from partwise.renamed import block_is_called_now, block_of_today
 from partwise.sources.descriptions import Source
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.remote_files import bucket_of
@@ -44,37 +40,9 @@ from partwise.sources.opening import open_source
 from partwise.sources.references import is_reference
 from partwise.sources.sql.query import Query
 from partwise.store.credentials import set_credentials
-from partwise.store.signing import set_signing_keys
-from partwise.store.store import Store
 
 _CLUSTERS = (LocalCluster, CudaCluster, RemoteCluster, CustomCluster)
 _ADDRESSES = ("tcp://", "tls://")
-
-
-def open_store(store: StoreParameter) -> Store:
-    """Return the store that a caller names; a block's keys are kept in this process."""
-    if names_block(store, StoreBlock):
-        store = _load(StoreBlock, store)
-    if not isinstance(store, StoreBlock):
-        return Store.parse(store)
-    opened = Store.parse(
-        store.url, endpoint_url=store.endpoint_url, region=store.region, profile=store.profile
-    )
-    if keys := _keys(store):
-        set_credentials(opened.url, keys)
-    if store.signing_keys is not None:
-        set_signing_keys(store.signing_keys.get_secret_value())
-    return opened
-
-
-def _keys(block: StoreBlock | FilesBlock) -> dict[str, str]:
-    """Return the access keys that a block holds; none where it has none."""
-    if block.access_key_id is None or block.secret_access_key is None:
-        return {}
-    return {
-        "key": block.access_key_id.get_secret_value(),
-        "secret": block.secret_access_key.get_secret_value(),
-    }
 
 
 def open_data(data: Any, store: StoreParameter) -> Any:
@@ -109,11 +77,11 @@ def open_rows(data: Any) -> Any:
     if isinstance(data, Mapping):
         return Files.from_recipe(data)
     if names_block(data, FilesBlock):
-        data = _load(FilesBlock, data)
+        data = load_block(FilesBlock, data)
     if isinstance(data, FilesBlock):
         return _files(data)
     if names_block(data, QueryBlock):
-        data = _load(QueryBlock, data)
+        data = load_block(QueryBlock, data)
     if not isinstance(data, QueryBlock):
         return data
     return Query(
@@ -139,7 +107,7 @@ def open_output(output: OutputParameter) -> Output | None:
     if isinstance(output, str) and is_reference(output):
         return DatasetOutput.of(output)
     if names_block(output, TableBlock):
-        output = _load(TableBlock, output)
+        output = load_block(TableBlock, output)
     if not isinstance(output, TableBlock):
         # Not repeated: it may be a URI with a password.
         raise InputError(
@@ -163,20 +131,6 @@ def _password(block: QueryBlock | TableBlock) -> str | None:
     return password
 
 
-def names_block(value: Any, kind: type[NamedFields]) -> TypeGuard[str]:
-    """Whether a value is the name of a saved block of a kind, such as "query-block/shop".
-
-    Raises:
-        InputError: It is the name that such a block had once.
-    """
-    if not isinstance(value, str):
-        return False
-    slug = kind.block_type.slug
-    if (sentence := block_is_called_now(value)) and block_of_today(value).startswith(f"{slug}/"):
-        raise InputError(sentence)
-    return value.startswith(f"{slug}/")
-
-
 def _files(block: FilesBlock) -> Files:
     files = Files(
         block.paths,
@@ -191,7 +145,7 @@ def _files(block: FilesBlock) -> Files:
         region=block.region,
         profile=block.profile,
     )
-    if keys := _keys(block):
+    if keys := keys_of(block):
         for bucket in {bucket_of(path) for path in files.names if "://" in path}:
             set_credentials(bucket, keys)
     return files
@@ -220,42 +174,8 @@ def open_cluster(cluster: ClusterParameter) -> Cluster:
             f"The cluster {cluster!r} is not a block's name ({', '.join(slugs)}, each with "
             "/<name>) or a scheduler's address (tcp://... or tls://...)."
         )
-    loaded: Cluster = _load(kind, cluster)
+    loaded: Cluster = load_block(kind, cluster)
     return loaded
-
-
-def _load(kind: type[NamedFields], name: str) -> Any:
-    if runs_directly():
-        raise InputError(
-            f"The block {name!r} is kept by a Prefect server, and none is named: set "
-            "PREFECT_API_URL to its address; or run the command with --prefect, for one that was "
-            "saved on this machine without a server."
-        )
-    from partwise.flows.orchestration.embedded_server import start_embedded_server
-
-    # Outside of flows too: one that Prefect embeds by itself lets in whoever is on the machine.
-    start_embedded_server()
-    try:
-        return kind.load(name.partition("/")[2])
-    except ValueError as error:
-        raise InputError(
-            f"No block {name!r} can be loaded ({error}); `prefect block ls` lists those that are "
-            f"saved.{did_you_mean(name, _saved(kind))}"
-        ) from error
-
-
-def _saved(kind: type[NamedFields]) -> list[str]:
-    """Return the names of the blocks of a kind, as callers give them."""
-    from prefect.client.orchestration import get_client
-    from prefect.exceptions import PrefectHTTPStatusError
-
-    slug = kind.block_type.slug
-    try:
-        with get_client(sync_client=True) as client:
-            documents = client.read_block_documents_by_type(slug, include_secrets=False)
-    except PrefectHTTPStatusError:  # none of the kind was ever registered
-        return []
-    return [f"{slug}/{document.name}" for document in documents]
 
 
 @contextmanager

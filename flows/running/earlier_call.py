@@ -14,7 +14,8 @@ from partwise.calls.reading import function_names, read_arguments
 from partwise.choices import NullKeys
 from partwise.datasets.dataset import resolve_references
 from partwise.errors import InputError
-from partwise.flows.running.connections import open_rows, open_store
+from partwise.flows.orchestration.saved_blocks import open_store
+from partwise.flows.running.connections import open_rows
 from partwise.planning.earlier_rows import keys_of_run
 from partwise.planning.trust import check_trusted, is_made_here
 from partwise.renamed import with_new_names

@@ -10,7 +10,7 @@ from partwise.environments.beside import resolve_beside
 from partwise.environments.resolution import resolve
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import RunNotFoundError
-from partwise.flows.running.connections import open_store
+from partwise.flows.orchestration.saved_blocks import open_store
 from partwise.runs.run import Run
 from partwise.tasks.flow_run import flow_run_id
 

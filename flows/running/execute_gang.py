@@ -13,7 +13,8 @@ from partwise.flows.orchestration.block_parameters import ClusterParameter, Stor
 from partwise.flows.orchestration.gang_lines import GangLines
 from partwise.flows.orchestration.interruption import allow, interrupts
 from partwise.flows.orchestration.progress import told_every
-from partwise.flows.running.connections import open_cluster, open_store
+from partwise.flows.orchestration.saved_blocks import open_store
+from partwise.flows.running.connections import open_cluster
 from partwise.flows.running.frame import CANCEL_TIMEOUT_S, Frame, publish_run
 from partwise.gangs.driver import GangDriver
 from partwise.gangs.errors import GangFailedError

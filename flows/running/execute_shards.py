@@ -19,11 +19,8 @@ from partwise.engine.scaling import partition_slots
 from partwise.flows.orchestration.block_parameters import ClusterParameter, StoreParameter
 from partwise.flows.orchestration.interruption import interrupts
 from partwise.flows.orchestration.progress import listeners, told_every
-from partwise.flows.running.connections import (
-    open_cluster,
-    open_store,
-    workers_at_most,
-)
+from partwise.flows.orchestration.saved_blocks import open_store
+from partwise.flows.running.connections import open_cluster, workers_at_most
 from partwise.flows.running.frame import CANCEL_TIMEOUT_S, Frame, publish_run
 from partwise.formatting import counted, duration
 from partwise.outcomes import CANCELLED

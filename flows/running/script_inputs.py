@@ -7,7 +7,8 @@ from typing import Any
 from partwise.blocks import FilesBlock, QueryBlock
 from partwise.datasets.dataset import resolve_references
 from partwise.errors import InputError
-from partwise.flows.running.connections import names_block, open_rows
+from partwise.flows.orchestration.saved_blocks import names_block
+from partwise.flows.running.connections import open_rows
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import data_of_recipe, open_source
 from partwise.sources.references import is_reference

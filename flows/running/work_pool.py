@@ -37,7 +37,7 @@ from partwise.errors import (
 )
 from partwise.flows.orchestration.flow_run_lines import FlowRunLines
 from partwise.flows.orchestration.interruption import allow
-from partwise.flows.running.connections import open_store
+from partwise.flows.orchestration.saved_blocks import open_store
 from partwise.flows.running.sent_parameters import sent_parameters
 from partwise.formatting import did_you_mean
 from partwise.runs.run import Run

@@ -24,7 +24,7 @@ from partwise.blocks import (
 )
 from partwise.blocks.saved import BLOCKS
 from partwise.blocks.saved import CustomCluster as SavedCustomCluster
-from partwise.flows.running.connections import open_store
+from partwise.flows.orchestration.saved_blocks import open_store
 from partwise.store import signing
 
 

@@ -23,7 +23,8 @@ from partwise.errors import InputError
 from partwise.flows import map_partitions
 from partwise.flows.cli.input_files import FileOptions
 from partwise.flows.cli.main import main
-from partwise.flows.running.connections import open_output, open_rows, open_store
+from partwise.flows.orchestration.saved_blocks import open_store
+from partwise.flows.running.connections import open_output, open_rows
 from partwise.flows.running.sent_parameters import sent_parameters
 from partwise.renamed import RENAMED
 from partwise.runs.run import Run
