@@ -8,7 +8,9 @@ second to import, is then not imported at all.
 import contextvars
 import functools
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from contextlib import contextmanager
@@ -27,6 +29,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 logger = logging.getLogger(__name__)
+
+LOOK_S = 0.5
 
 _name: ContextVar[str] = ContextVar("partwise_direct_run", default="")
 
@@ -142,12 +146,18 @@ def begin_step(function: StepFunction[P, R], *args: P.args, **kwargs: P.kwargs) 
     return future
 
 
-def await_steps(steps: Sequence[Step[Any]], timeout_s: float | None = None) -> None:
-    """Wait until steps have ended, well or not, or for so long."""
-    begun: list[Any] = list(steps)
-    if is_direct():
-        futures.wait(begun, timeout=timeout_s)
-        return
-    from prefect.futures import wait
+def await_steps(
+    steps: Sequence[Step[Any]],
+    timeout_s: float | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Wait until steps have ended, well or not, or for so long.
 
-    wait(begun, timeout=timeout_s)
+    `check` is called every half second meanwhile, and ends the waiting by what it raises.
+    """
+    begun: list[Any] = list(steps)
+    pending = set(begun if is_direct() else [each.wrapped_future for each in begun])
+    deadline = time.monotonic() + (math.inf if timeout_s is None else timeout_s)
+    while pending and (left_s := deadline - time.monotonic()) > 0:
+        pending = futures.wait(pending, min(left_s, LOOK_S)).not_done
+        check()

@@ -38,6 +38,14 @@ _IN_OTHER_MODULES = {
         "run_export:export_run",
         "Write the ledger, metrics or predictions to a file, artifacts to many.",
     ),
+    "wait": (
+        "run_waiting:wait_for_run",
+        "Wait for the end of a run that another process works on.",
+    ),
+    "cancel": (
+        "run_waiting:cancel_run",
+        "End a run that another process works on, as Ctrl-C does.",
+    ),
     "rm": ("run_removal:remove_runs", "Delete runs: models, predictions, logs and reports."),
     "compare": ("run_comparison:compare", "Compare the metrics of two runs, key by key."),
 }

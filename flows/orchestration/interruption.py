@@ -26,6 +26,10 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM came while a flow was called without Prefect, which has an exception of its own."""
 
 
+class CancelRequested(KeyboardInterrupt):
+    """Somebody asked for the end of the run, by its store."""
+
+
 def interrupts() -> tuple[type[BaseException], ...]:
     """Return the exceptions by which Ctrl-C and SIGTERM end a call, as far as they can occur."""
     prefect = sys.modules.get("prefect.exceptions")
@@ -103,6 +107,11 @@ def interruption() -> Iterator[Interruption]:
         # First, as the end may raise: the next call has to get one of its own.
         _current = None
         made.end()
+
+
+def interruption_here() -> Interruption | None:
+    """Return what follows on an interrupt of the call of this thread; None: none is pressed."""
+    return _current if threading.current_thread() is threading.main_thread() else None
 
 
 def allow(seconds: float) -> None:

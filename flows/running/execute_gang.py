@@ -6,7 +6,6 @@ from typing import Any
 from distributed import Client
 
 from partwise.engine.assignment import work_file
-from partwise.engine.driver.cluster_watch import ClusterWatch
 from partwise.engine.driver.payload import pack_work
 from partwise.engine.scaling import cluster_workers
 from partwise.flows.orchestration.block_parameters import ClusterParameter, StoreParameter
@@ -54,13 +53,13 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
         for why in resume_point(frame.store, identity.run_id, earlier, plan.resume_from).refused:
             logger.warning("Run %s: a checkpoint does not count: %s", identity.run_id, why)
         # Which workers are lost, the gang decides: one that runs no rank is none of its business.
-        client, watch = frame.connect(*plan.sources.values(), silence_s=None, buckets=plan.buckets)
+        client = frame.connect(*plan.sources.values(), silence_s=None, buckets=plan.buckets)
         placement = plan.place(cluster_workers(client))
         if plan.check_workers is not None:
             plan.check_workers(client, [node.worker for node in placement.nodes])
-        folder = frame.open_folder(client, watch)
+        folder = frame.open_folder(client)
         with clock.stage("load"):
-            target = _stage_payload(plan, folder, client, watch, frame.token)
+            target = _stage_payload(plan, folder, client, frame)
         spec = _specify(plan, claim, frame.token, placement, target)
         frame.begin(n_shards=1, partitions=spec.world_size)
         ranks = (
@@ -68,7 +67,7 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
         )
         logger.info("Run %s: %s", identity.run_id, placement.why or ranks)
         with clock.stage("gang"):
-            ends, stopped, cause = _drive(client, spec, watch, plan.options.report_interval_s)
+            ends, stopped, cause = _drive(client, spec, frame, plan.options.report_interval_s)
         run = commit_ranks(
             claim,
             ends,
@@ -82,20 +81,20 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
 
 
 def _stage_payload(
-    plan: GangPlan, folder: SharedFolder, client: Client, watch: ClusterWatch, token: str
+    plan: GangPlan, folder: SharedFolder, client: Client, frame: Frame
 ) -> FunctionTarget:
     """Make the work and the rows of a gang reachable for its ranks."""
     work = plan.work
     payload = GangPayload(
         work=work.staged(folder) if isinstance(work, StagedWork) else work,
         sources={
-            name: rank_source(source, folder, client, name, watch.look)
+            name: rank_source(source, folder, client, name, frame.look)
             for name, source in plan.sources.items()
         },
         params=plan.params,
     )
     content = pack_work(payload, plan.name)
-    staged = folder.write(work_file(token), content)
+    staged = folder.write(work_file(frame.token), content)
     return FunctionTarget(payload=staged, shares_gpus=plan.shares_gpus, packages=plan.environment)
 
 
@@ -126,18 +125,18 @@ def _specify(
 
 
 def _drive(
-    client: Client, spec: GangSpec, watch: ClusterWatch, interval_s: float
+    client: Client, spec: GangSpec, frame: Frame, interval_s: float
 ) -> tuple[Sequence[RankEnd], Stop | None, BaseException | None]:
     """Run the gang as one step.
 
     Returned are how its ranks ended; why it was stopped; and what the rank that is to blame raised.
     """
     logger = run_logger()
-    driver = GangDriver(client, spec, watch, GangLines(logger, spec.run_id))
+    driver = GangDriver(client, spec, frame.watch, GangLines(logger, spec.run_id))
     step = begin_step(run_gang_step, driver, spec.world_size)
     with told_every(interval_s, logger, spec.run_id, driver.longest):
         try:
-            await_steps([step])
+            await_steps([step], check=frame.check)
         except interrupts():
             # The ranks have their grace; the run is then completed as cancelled, not left open.
             allow(spec.grace_s)

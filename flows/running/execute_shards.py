@@ -1,13 +1,12 @@
 """What a run of partitions does: shard the rows, run the shards, complete."""
 
 import time
-from contextlib import ExitStack
 from functools import partial
 
 from distributed import Client
 
 from partwise.engine.assignment import Execution, ShardAssignment, ShardReceipt, work_file
-from partwise.engine.driver.cluster_watch import ClusterWatch, Logger
+from partwise.engine.driver.cluster_watch import Logger
 from partwise.engine.driver.ending import describe_ending
 from partwise.engine.driver.params import shard_params
 from partwise.engine.driver.payload import full_name_of, name_of, pack_work
@@ -56,12 +55,12 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
         clock, claim = frame.clock, frame.claim
         # Before the cluster starts: the children of its workers are to find them loaded.
         preloaded = frame.preload(plan.named_modules(), options)
-        client, watch = frame.connect(plan.source, silence_s=options.silence_s)
-        folder = frame.open_folder(client, watch)
+        client = frame.connect(plan.source, silence_s=options.silence_s)
+        folder = frame.open_folder(client)
         slots = partition_slots(workers_at_most(frame.cluster, client), options.cpus, options.gpus)
         n_shards = plan.choose_n_shards(claim, len(slots))
         with clock.stage("load"):
-            sharded = _load(plan, n_shards, client, folder, frame.stack, watch)
+            sharded = _load(plan, n_shards, client, folder, frame)
         limits = options.limits_on(slots)
         memory = smallest_memory_limit(client, limits)
         _announce(plan, sharded, folder, len(slots), memory, frame.logger)
@@ -98,7 +97,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
         )
         assignments = plan.assign(execution, sharded, folder, params)
         with clock.stage(identity.kind):
-            driver, receipts = _drive(client, execution, assignments, sharded, watch)
+            driver, receipts = _drive(client, execution, assignments, sharded, frame)
         for sentence in (text for receipt in receipts for text in receipt.damaged):
             frame.logger.warning("Run %s: %s", identity.run_id, sentence)
         with clock.stage("complete"):
@@ -120,13 +119,12 @@ def _load(
     n_shards: int,
     client: Client,
     folder: SharedFolder,
-    stack: ExitStack,
-    watch: ClusterWatch,
+    frame: Frame,
 ) -> ShardedRows:
     """Have workers divide the rows into shards, and see that the run can work with them."""
     division = plan.divide(n_shards)
     # Its part files are in use until the run ends: the stack is that of the whole execution.
-    cache = stack.enter_context(open_cache(plan.source.description(), division, folder))
+    cache = frame.stack.enter_context(open_cache(plan.source.description(), division, folder))
     began = time.monotonic()
 
     def describe() -> str:
@@ -134,7 +132,7 @@ def _load(
 
     with told_every(plan.options.report_interval_s, run_logger(), plan.identity.run_id, describe):
         sharded = run_step(
-            load_partitions, plan.source, division, client, cache, folder, watch.look
+            load_partitions, plan.source, division, client, cache, folder, frame.look
         )
     plan.check_rows(sharded, partial(read_keys, folder, division.key_columns))
     return sharded
@@ -171,13 +169,13 @@ def _drive(
     execution: Execution,
     assignments: list[ShardAssignment],
     sharded: ShardedRows,
-    watch: ClusterWatch,
+    frame: Frame,
 ) -> tuple[Driver, list[ShardReceipt]]:
     """Run all shards, as steps over groups of them."""
     step = step_of(execution.kind)
     with (
         listeners(execution.run_id, sharded.partitions) as heard_by,
-        Driver(client, execution, assignments, sharded.partitions, watch, heard_by) as driver,
+        Driver(client, execution, assignments, sharded.partitions, frame.watch, heard_by) as driver,
         told_every(
             execution.options.report_interval_s,
             run_logger(),
@@ -187,7 +185,7 @@ def _drive(
     ):
         steps = [begin_step(step, group, driver) for group in driver.groups(MOST_GROUPS)]
         try:
-            await_steps(steps)
+            await_steps(steps, check=frame.check)
         except interrupts():
             # Workers commit what they have; the run is then completed as cancelled, not left open.
             driver.stop(CANCELLED, CANCEL_TIMEOUT_S)

@@ -11,7 +11,7 @@ from distributed import wait as wait_for_tasks
 
 from partwise.cluster_calls import ANSWER_S, ask_workers, in_time
 from partwise.engine.assignment import Execution, work_file
-from partwise.engine.driver.cluster_watch import LOOK_S, ClusterWatch
+from partwise.engine.driver.cluster_watch import LOOK_S
 from partwise.engine.driver.named_modules import named_modules
 from partwise.engine.driver.payload import full_name_of, pack_work
 from partwise.engine.driver.shards import FAREWELL_S
@@ -31,7 +31,6 @@ from partwise.runs.claim import Claim
 from partwise.runs.run import Run
 from partwise.shuffle.shared_folder import SharedFolder, StagedFile
 from partwise.store.signing import is_configured
-from partwise.store.store import Store
 from partwise.studies.driver import StudyDriver, StudyEnd, StudySpec
 from partwise.studies.gang_trials import GangPlan, GangTrials
 from partwise.studies.ledger import Known, complete_study, keep_trials, known_trials
@@ -62,14 +61,14 @@ def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParame
         if plan.gang is None:
             modules = named_modules(plan.work.train.function, plan.intent.code_parts)
             preloaded = frame.preload(modules, plan.options)
-        client, watch = frame.connect(plan.source, silence_s=plan.options.silence_s)
+        client = frame.connect(plan.source, silence_s=plan.options.silence_s)
         places = _find_places(plan, frame.cluster, client)
-        folder = frame.open_folder(client, watch)
+        folder = frame.open_folder(client)
         # Before machines have rows: where loading fails, those that have some are tidied up too.
         frame.stack.callback(_end_study, client, token)
         with clock.stage("load"):
-            rows = _stage_rows(plan, folder, client, frame.store, token, watch)
-            sources = _stage_sources(plan.gang, folder, client, watch)
+            rows = _stage_rows(plan, folder, client, frame)
+            sources = _stage_sources(plan.gang, folder, client, frame)
         frame.begin(n_shards=1, partitions=plan.stopping.trials)
         work = folder.write(work_file(token), payload)
         spec = _specify(plan, claim, known, token, places, work, rows, preloaded)
@@ -77,7 +76,7 @@ def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParame
         if plan.gang is not None:
             trials = GangTrials(
                 client,
-                watch,
+                frame.watch,
                 plan.gang,
                 places.gangs,
                 sources,
@@ -94,7 +93,7 @@ def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParame
             len(known.kept),
         )
         with clock.stage("tune"):
-            end, stopped = _drive(client, spec, trials, watch)
+            end, stopped = _drive(client, spec, trials, frame)
         with clock.stage("complete"):
             run = complete_study(
                 claim, end, stopped, started_at=clock.started_at, stages=clock.stages
@@ -165,30 +164,28 @@ def _stage_rows(
     plan: StudyPlan,
     folder: SharedFolder,
     client: Client,
-    store: Store,
-    token: str,
-    watch: ClusterWatch,
+    frame: Frame,
 ) -> StagedFile | None:
     """Have each machine of the cluster write the rows to disk; None: ranks of gangs read them."""
     if plan.gang is not None:
         return None
-    fragments = rank_source(plan.source, folder, client, check=watch.look)
-    staged = folder.write(f"rows-{token}.pkl", pickle.dumps(fragments))
+    fragments = rank_source(plan.source, folder, client, check=frame.look)
+    staged = folder.write(f"rows-{frame.token}.pkl", pickle.dumps(fragments))
     since = time.monotonic()
     one_each = {worker.host: worker.address for worker in cluster_workers(client)}
     # Not pure: with equal arguments, Dask would take them for one task, on one machine.
     tasks = {
         address: client.submit(
-            load_rows, staged, store, token, workers=[address], pure=False, retries=1
+            load_rows, staged, frame.store, frame.token, workers=[address], pure=False, retries=1
         )
         for address in one_each.values()
     }
     for address, task in tasks.items():
         # Where a worker went away, the first trial on that machine writes the rows.
-        while not task.done() and not watch.has_lost(address, since):
+        while not task.done() and not frame.watch.has_lost(address, since):
             with suppress(TimeoutError):
                 wait_for_tasks([task], timeout=LOOK_S)
-            watch.look()
+            frame.look()
         if task.done():
             task.result(timeout=ANSWER_S)
     return staged
@@ -201,26 +198,26 @@ def _end_study(client: Client, token: str) -> None:
 
 
 def _stage_sources(
-    gang: GangPlan | None, folder: SharedFolder, client: Client, watch: ClusterWatch
+    gang: GangPlan | None, folder: SharedFolder, client: Client, frame: Frame
 ) -> dict[str, RankSource]:
     sources = {} if gang is None else gang.sources
     return {
-        name: rank_source(each, folder, client, name, watch.look) for name, each in sources.items()
+        name: rank_source(each, folder, client, name, frame.look) for name, each in sources.items()
     }
 
 
 def _drive(
-    client: Client, spec: StudySpec, trials: Trials, watch: ClusterWatch
+    client: Client, spec: StudySpec, trials: Trials, frame: Frame
 ) -> tuple[StudyEnd, Stop | None]:
     """Run the study as one step; return how it ended, and why it was stopped."""
     logger, options = run_logger(), spec.execution.options
     with (
-        StudyDriver(client, spec, trials, watch, logger) as driver,
+        StudyDriver(client, spec, trials, frame.watch, logger) as driver,
         told_every(options.report_interval_s, logger, spec.execution.run_id, driver.longest),
     ):
         step = begin_step(run_study_step, driver, spec.stopping.trials)
         try:
-            await_steps([step])
+            await_steps([step], check=frame.check)
         except interrupts():
             # Workers end their trials; the run is then completed as cancelled, not left open.
             driver.stop(CANCELLED, CANCEL_TIMEOUT_S)

@@ -8,8 +8,9 @@ between leaves a run without an end, which a resume goes on with.
 """
 
 import secrets
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -29,7 +30,11 @@ from partwise.engine.worker.child import end_marked
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import IntegrityError, StoreError
 from partwise.flows.orchestration.block_parameters import Cluster
-from partwise.flows.orchestration.interruption import note_work
+from partwise.flows.orchestration.interruption import (
+    CancelRequested,
+    interruption_here,
+    note_work,
+)
 from partwise.flows.orchestration.summary_log import log_summary
 from partwise.flows.running.connections import connect
 from partwise.outcomes import RunStatus
@@ -98,13 +103,20 @@ class Frame:
         self.store, self.cluster = store, cluster
         self.clock, self.logger, self.stack = Clock(), run_logger(), ExitStack()
         self._plan = plan
+        self._is_to_end = threading.Event()
 
     def __enter__(self) -> Self:
         plan = self._plan
         self.store.check_writable()
         with ExitStack() as stack:
             self.claim = stack.enter_context(
-                Claim(self.store, plan.identity, plan.on_existing, flow_run_id())
+                Claim(
+                    self.store,
+                    plan.identity,
+                    plan.on_existing,
+                    flow_run_id(),
+                    self._note_cancels(),
+                )
             )
             self.token = execution_token(self.claim.next_generation, secrets.token_hex(4))
             # Only now: what fails above gives the claim back.
@@ -113,6 +125,28 @@ class Frame:
 
     def __exit__(self, *exception: object) -> None:
         self.stack.__exit__(*exception)  # type: ignore[arg-type]
+
+    def _note_cancels(self) -> Callable[[], None]:
+        """Return what notes, from any thread, that somebody asked for the end of the run."""
+        interruption = interruption_here()
+
+        def note() -> None:
+            self._is_to_end.set()
+            # A call that hangs, and so never looks, is interrupted as one is on Ctrl-C.
+            if interruption is not None:
+                interruption.begin()
+
+        return note
+
+    def check(self) -> None:
+        """Raise what Ctrl-C raises where somebody asked for the end of the run."""
+        if self._is_to_end.is_set():
+            raise CancelRequested
+
+    def look(self) -> None:
+        """See that nobody asked for the end of the run, and that the cluster is there."""
+        self.check()
+        self.watch.look()
 
     def settle_if_done(self) -> Run | None:
         """Return the run where a resume of it has nothing to do; None where it has."""
@@ -128,7 +162,7 @@ class Frame:
 
     def connect(
         self, *sources: Source, silence_s: float | None, buckets: Sequence[str] = ()
-    ) -> tuple[Client, ClusterWatch]:
+    ) -> Client:
         """Connect to the cluster, look at it from now on, and give it the keys that it needs.
 
         `sources` and `buckets` are what workers read; after `silence_s` seconds of silence a worker
@@ -142,9 +176,9 @@ class Frame:
             self.stack.callback(end_marked, self.token)
             client = self.stack.enter_context(connect(self.cluster))
             watch = ClusterWatch(client, self._plan.identity.run_id, silence_s, self.logger)
-            self.stack.enter_context(watch)
+            self.watch = self.stack.enter_context(watch)
             _give_keys(client, self.store, sources, buckets)
-        return client, watch
+        return client
 
     def preload(self, modules: tuple[str, ...], options: ExecutionOptions) -> Preloaded:
         """Begin to load what children find loaded, where their workers will be started here."""
@@ -153,12 +187,12 @@ class Frame:
             return preload_here(modules, options.cpus)
         return Preloaded(modules=modules)
 
-    def open_folder(self, client: Client, watch: ClusterWatch) -> SharedFolder:
+    def open_folder(self, client: Client) -> SharedFolder:
         """Return the folder for what workers are to see, once they have the run's environment."""
         plan = self._plan
         if plan.environment is not None:
             with self.clock.stage("environment"):
-                build_on_workers(client, plan.environment, watch)
+                build_on_workers(client, plan.environment, self.watch)
         folder = SharedFolder(
             self.directory,
             self.store,

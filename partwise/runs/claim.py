@@ -7,7 +7,7 @@ import platform
 import secrets
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -88,6 +88,8 @@ class Claim:
     on_existing: OnExisting
     flow_run_id: str | None = None
     """Of the Prefect flow run at work. It resumes what it began itself, under any `on_existing`."""
+    on_cancel: Callable[[], None] | None = None
+    """Called when somebody asks for the end of the work, by the store."""
     existing: Run | None = field(init=False, default=None)
     generation: int = field(init=False, default=0)
     compatible: tuple[int, ...] = field(init=False, default=())
@@ -116,7 +118,9 @@ class Claim:
         return self
 
     def _acquire(self) -> None:
-        self._lease = Lease.acquire(self.store, run_path(self.identity.run_id))
+        self._lease = Lease.acquire(
+            self.store, run_path(self.identity.run_id), on_cancel=self.on_cancel
+        )
         # Before anything is read of the run: afterwards nobody deletes or moves what is found.
         finish_earlier_steps(self._lease, self.store, self.identity.run_id)
 

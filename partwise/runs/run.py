@@ -1,5 +1,7 @@
 """The handle of a run: its status, its partitions, their models, logs and artifacts."""
 
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -65,12 +67,15 @@ from partwise.runs.output_types import mixed_types
 from partwise.runs.portfolio import Portfolio, read_portfolio
 from partwise.runs.trials import Trial, best_of, best_row, read_trials, trials_table
 from partwise.runs.view import AtWork, View, open_view
+from partwise.store.lease import OwnerWatch, request_cancel
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import Key, KeyClass, KeyColumn, partition_id
 
 if TYPE_CHECKING:
     import pandas as pd
 
+LOOK_S = 1.0
+"""So often `wait` looks: on S3 that is three requests."""
 ONLY: Key = object()
 """Stands for the key of the only partition with a model."""
 
@@ -268,6 +273,34 @@ class Run:
     def status(self) -> RunStatus:
         """The run's status; IN_PROGRESS also when its process died and nobody resumed it yet."""
         return RunStatus.IN_PROGRESS if self.summary is None else self.summary.status
+
+    def wait(self, timeout_s: float | None = None) -> RunStatus:
+        """Wait until no process works on the run, or for so long; return its status then.
+
+        From any process. The status is IN_PROGRESS where the time was over first, and where the
+        run's process has died: a resume goes on with it.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        watch = OwnerWatch(self.store, run_path(self.run_id))
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while watch.is_at_work() and (left_s := deadline - time.monotonic()) > 0:
+            time.sleep(min(left_s, LOOK_S))
+        return self.refresh().status
+
+    def cancel(self) -> bool:
+        """Ask the process that works on the run to end it, as Ctrl-C does; from any process.
+
+        What is committed is kept. It learns of it within a few seconds; `wait` says when it ended.
+
+        Returns:
+            Whether there is such a process, as far as this machine can know.
+
+        Raises:
+            StoreError: The store cannot be read or written.
+        """
+        return request_cancel(self.store, run_path(self.run_id))
 
     @property
     def kept(self) -> int:

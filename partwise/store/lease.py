@@ -4,6 +4,7 @@
     <run>/lease/0001.heartbeat   a counter that the owner's process keeps moving
     <run>/lease/0001.released    the owner is done
     <run>/lease/0001.wanted      somebody waits for an owner that gives way
+    <run>/lease/0001.cancel      somebody wants the owner to end its work
     <run>/lease/0001.step-0001   what the owner is about to delete or move; or that it may not any
                                  more, by whoever took over
 
@@ -27,7 +28,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Literal, Self
@@ -115,8 +116,16 @@ class Lease:
         ...     finish()
     """
 
-    def __init__(self, store: Store, run_path: str, number: int, owner: LeaseOwner) -> None:
+    def __init__(
+        self,
+        store: Store,
+        run_path: str,
+        number: int,
+        owner: LeaseOwner,
+        on_cancel: Callable[[], None] | None = None,
+    ) -> None:
         self.owner = owner
+        self._on_cancel = on_cancel
         self._store = store
         self._run_path = run_path
         self._number = number
@@ -129,7 +138,13 @@ class Lease:
 
     @classmethod
     def acquire(
-        cls, store: Store, run_path: str, *, wait_s: float = 30.0, gives_way: bool = False
+        cls,
+        store: Store,
+        run_path: str,
+        *,
+        wait_s: float = 30.0,
+        gives_way: bool = False,
+        on_cancel: Callable[[], None] | None = None,
     ) -> "Lease":
         """Become the one process that works on a run.
 
@@ -137,7 +152,8 @@ class Lease:
         another machine is seen to live by its counter within a few seconds, and given up when that
         has not moved for `wait_s`. With `gives_way`, this owner looks at `is_wanted` now and then,
         and releases the run when it is: it is waited for, others are not. RunBusyError where the
-        owner lives.
+        owner lives. `on_cancel` is called, once and on the thread that moves the counter, when
+        somebody has asked for the end of the work.
         """
         owner = LeaseOwner.of_this_process(gives_way=gives_way)
         while True:
@@ -149,7 +165,7 @@ class Lease:
             _held_here.add(owner.writer_id)
             try:
                 store.create(_object(run_path, number + 1, "json"), _encoded(owner))
-                return cls(store, run_path, number + 1, owner)
+                return cls(store, run_path, number + 1, owner, on_cancel)
             except FileExistsError:
                 _held_here.discard(owner.writer_id)  # another process was faster; look who
             except BaseException:
@@ -313,8 +329,52 @@ class Lease:
                     _object(self._run_path, self._number, "heartbeat"),
                     json.dumps({"counter": counter}).encode(),
                 )
+                self._look_for_cancel()
             if self._stop.wait(HEARTBEAT_S):
                 return
+
+    def _look_for_cancel(self) -> None:
+        call = self._on_cancel
+        if call and self._store.exists(_object(self._run_path, self._number, "cancel")):
+            self._on_cancel = None
+            call()
+
+
+def request_cancel(store: Store, run_path: str) -> bool:
+    """Ask the process that works on a run to end its work; tell whether one may be at work.
+
+    It finds the wish when it next moves its counter.
+    """
+    number = _newest(store, run_path)
+    if not number or store.exists(_object(run_path, number, "released")):
+        return False
+    if _read_owner(store, run_path, number).state() == "gone":
+        return False
+    store.write(_object(run_path, number, "cancel"), b"cancel\n")
+    return True
+
+
+class OwnerWatch:
+    """Looks, time after time, whether somebody works on a run."""
+
+    def __init__(self, store: Store, run_path: str, *, silence_s: float = 30.0) -> None:
+        self._store, self._run_path, self._silence_s = store, run_path, silence_s
+        self._last: tuple[int, bytes] | None = None
+        self._moved_at = time.monotonic()
+
+    def is_at_work(self) -> bool:
+        """Whether an owner has the run, and has not been silent for so long."""
+        number = _newest(self._store, self._run_path)
+        if not number or self._store.exists(_object(self._run_path, number, "released")):
+            return False
+        state = _read_owner(self._store, self._run_path, number).state()
+        if state != "out of sight":
+            return state == "alive"
+        # From another machine only change counts, never how old a heartbeat is: clocks differ.
+        seen = number, _heartbeat(self._store, self._run_path, number)
+        if seen != self._last:
+            self._last, self._moved_at = seen, time.monotonic()
+        return time.monotonic() - self._moved_at < self._silence_s
 
 
 def _wait_until_free(

@@ -10,7 +10,7 @@ import pytest
 
 from partwise.errors import RunBusyError, RunFormatError, StoreError
 from partwise.store import lease as lease_module
-from partwise.store.lease import Lease, LeaseOwner
+from partwise.store.lease import Lease, LeaseOwner, OwnerWatch, request_cancel
 from partwise.store.store import Store
 
 RUN = "runs/nightly"
@@ -419,3 +419,49 @@ def test_ten_thousandth_claim_follows_the_one_before(local_store):
     for number in (10_000, 10_001):
         with Lease.acquire(local_store, RUN):
             assert local_store.exists(f"{RUN}/lease/{number}.json")
+
+
+class TestCancel:
+    def test_the_owner_learns_of_it_once(self, store, monkeypatch) -> None:
+        monkeypatch.setattr(lease_module, "HEARTBEAT_S", 0.02)
+        heard = threading.Semaphore(0)
+        assert not request_cancel(store, RUN), "nobody ever worked on it"
+        with Lease.acquire(store, RUN, on_cancel=heard.release):
+            assert not heard.acquire(timeout=0.2), "nobody has asked"
+            assert request_cancel(store, RUN)
+            assert heard.acquire(timeout=10)
+            assert request_cancel(store, RUN)
+            assert not heard.acquire(timeout=0.2), "one is enough"
+        assert not request_cancel(store, RUN), "it was released"
+        with Lease.acquire(store, RUN, on_cancel=heard.release):
+            assert not heard.acquire(timeout=0.2), "the wish was for the owner before"
+
+    def test_of_one_elsewhere_it_is_written_and_of_one_that_died_not(self, local_store) -> None:
+        claim(local_store, owner_elsewhere())
+        assert request_cancel(local_store, RUN)
+        gone = LeaseOwner.of_this_process().model_copy(update={"process_start": "1"})
+        local_store.create(f"{RUN}/lease/0002.json", gone.model_dump_json().encode())
+        assert not request_cancel(local_store, RUN)
+
+
+class TestOwnerWatch:
+    def test_sees_an_owner_come_and_go(self, store) -> None:
+        watch = OwnerWatch(store, RUN)
+        assert not watch.is_at_work()
+        with Lease.acquire(store, RUN):
+            assert watch.is_at_work()
+        assert not watch.is_at_work()
+
+    def test_gives_up_one_elsewhere_that_is_silent(self, local_store, monkeypatch) -> None:
+        now = [0.0]
+        monkeypatch.setattr(lease_module.time, "monotonic", lambda: now[0])
+        claim(local_store, owner_elsewhere())
+        watch = OwnerWatch(local_store, RUN)
+        for counter in range(3):
+            local_store.write(f"{RUN}/lease/0001.heartbeat", b"%d" % counter)
+            now[0] += 29
+            assert watch.is_at_work()
+        now[0] += 29
+        assert watch.is_at_work()
+        now[0] += 2
+        assert not watch.is_at_work()
