@@ -80,6 +80,7 @@ from partwise.flows import (
     tune_model,
     validate_exports,
 )
+from partwise.flows.orchestration.started_run import StartedRun
 from partwise.gangs.options import GangOptions
 from partwise.models.export_options import ExportOptions, ValidationOptions
 from partwise.models.onnx_model import OnnxModel
@@ -223,6 +224,7 @@ __all__ = [
     "Store",
     "Run",
     "Pipeline",
+    "StartedRun",
     "list_runs",
     "lay_out",
     "write_report",

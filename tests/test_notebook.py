@@ -1,11 +1,18 @@
 """The notebook of examples/: run from its first cell to its last, as a reader does."""
 
+import os
+import signal
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import nbclient
 import nbformat
 import pytest
+
+from partwise.outcomes import RunStatus
+from partwise.runs.run import Run
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOK = ROOT / "examples" / "first_models.ipynb"
@@ -46,3 +53,59 @@ def test_the_notebook_runs_and_shows_its_runs(tmp_path, monkeypatch) -> None:
     assert "prediction" in infer
     assert "PARTIAL_FAILURE" in fail
     assert "rows are not enough" in fail
+
+
+CELLS = [
+    """
+import os, time
+open("kernel", "w").write(str(os.getpgid(0)))
+import pyarrow as pa
+from partwise import LocalCluster, map_partitions
+
+class Nap:
+    seconds = 0.2
+
+def nap(data, context):
+    time.sleep(Nap.seconds)
+    return {"key": context.key}
+
+rows = pa.table({"key": list(range(40))})
+given = {"store": "store", "cluster": LocalCluster(workers=2)}
+""",
+    'work = map_partitions.start(rows, "key", nap, run_id="started", **given)\nwork',
+    "work.wait().value",
+    """
+try:
+    map_partitions(rows, "key", nap, run_id="called", **given)
+except BaseException as error:
+    print(type(error).__name__, error)
+""",
+]
+
+
+@pytest.mark.slow  # a kernel, and two runs with a cluster each
+def test_a_notebook_follows_a_run_and_interrupts_one(tmp_path, monkeypatch) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    cells = [nbformat.v4.new_code_cell(cell) for cell in CELLS]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    place = {"metadata": {"path": str(tmp_path)}}
+    client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources=place)
+
+    def interrupt_later() -> None:
+        while not list(tmp_path.glob("store/runs/called/ledger/*")):
+            time.sleep(0.1)
+        # As Jupyter does it: to all processes of the kernel's group.
+        os.killpg(int((tmp_path / "kernel").read_text()), signal.SIGINT)
+
+    presser = threading.Thread(target=interrupt_later, daemon=True)
+    presser.start()
+    client.execute()
+
+    _, live, waited, called = [shown(cell) for cell in notebook.cells]
+    # The line is the one that stood there last: it ended with the run.
+    assert live == "started: SUCCESS"
+    assert "SUCCESS" in waited
+    assert "RunCancelledError" in called
+    store = tmp_path / "store"
+    assert Run.open("started", store).counts == {"DONE": 40}
+    assert Run.open("called", store).status is RunStatus.CANCELLED

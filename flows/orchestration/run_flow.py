@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
@@ -29,6 +29,9 @@ from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
 from partwise.stand_ins import load
 from partwise.tasks.steps import named
+
+if TYPE_CHECKING:
+    from partwise.flows.orchestration.started_run import StartedRun
 
 MOST_MISTAKES = 4
 """So many stand in one message."""
@@ -103,11 +106,7 @@ class RunFlow(Generic[P, R]):
             RunFailedError: It ended with FAILURE; carries the run.
             RunCancelledError: It was cancelled; carries the run.
         """
-        self.refuse_old_names(kwargs)
-        bound = self.signature.bind(*args, **kwargs)
-        for key in self.opaque:
-            if not is_plain(bound.arguments.get(key)):
-                bound.arguments[key] = Opaque(bound.arguments[key])
+        bound = self._bound(args, kwargs)
         try:
             with interruption() as interrupted_call, watched_work() as work:
                 mask_logs()
@@ -126,6 +125,33 @@ class RunFlow(Generic[P, R]):
                 raise
             # Our frames and those of Prefect's engine, forty lines, tell nobody anything.
             raise error.with_traceback(None) from error.__cause__
+
+    def start(self, *args: P.args, **kwargs: P.kwargs) -> "StartedRun[R]":
+        """Call the flow in a process of its own, and return at once.
+
+        Raises:
+            InputError: An argument cannot be used, or is only in this process: nothing was started.
+        """
+        from partwise.flows.orchestration.started_run import StartedRun
+
+        bound = self._bound(args, kwargs)
+        given = {
+            key: value.value if isinstance(value, Opaque) else value
+            for key, value in bound.arguments.items()
+        }
+        bound.apply_defaults()
+        # The caller is to know which run it is before its process has begun.
+        run_id = self.fill_in(self.checked(bound.arguments, self._valid))["run_id"]
+        return StartedRun(self.call.flow(), {**given, "run_id": run_id})
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+        """Return the arguments of a call by name, with data as Prefect is to leave it."""
+        self.refuse_old_names(kwargs)
+        bound = self.signature.bind(*args, **kwargs)
+        for key in self.opaque:
+            if not is_plain(bound.arguments.get(key)):
+                bound.arguments[key] = Opaque(bound.arguments[key])
+        return bound
 
     def _call_directly(self, bound: inspect.BoundArguments) -> R:
         """Run the flow without Prefect; what it returns and raises is what a flow run does."""

@@ -1,0 +1,272 @@
+"""Runs in a process of their own: what their handle says, and who may end them."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import (
+    ColumnError,
+    FunctionError,
+    InputError,
+    RunCancelledError,
+    RunFailedError,
+)
+from partwise.flows import map_partitions
+from partwise.flows.cli.main import main
+from partwise.flows.orchestration.started_run import StartedRun
+from partwise.outcomes import RunStatus
+from partwise.runs.run import Run
+from tests.flows.start_functions import nap, times
+
+KEYS = 40
+ROWS = pa.table({"key": [n // 2 for n in range(2 * KEYS)], "value": [1.0] * (2 * KEYS)})
+END_S = 10.0
+"""Within so many seconds a run that is cancelled ends; the goal of docs/running.md."""
+
+
+@pytest.fixture
+def given(cluster, tmp_path, monkeypatch) -> dict[str, Any]:
+    """What calls have in common: each partition takes a fifth of a second, and is kept soon."""
+    # The lines are looked at; those of other tests need not be made.
+    monkeypatch.setenv("PREFECT_LOGGING_LEVEL", "INFO")
+    options = ExecutionOptions(n_shards=2, first_segment_s=0.2)
+    return {"store": str(tmp_path / "store"), "cluster": cluster, "execution": options}
+
+
+@pytest.fixture
+def started(given) -> Iterator[Callable[..., StartedRun[Any]]]:
+    made = []
+
+    def start(function: Any = nap, data: Any = ROWS, **more: Any) -> StartedRun[Any]:
+        made.append(map_partitions.start(data, "key", function, **{**given, **more}))
+        return made[-1]
+
+    yield start
+    for work in made:
+        work.cancel()
+        work.wait(END_S)
+
+
+def wait_until(is_so: Callable[[], Any], what: str, timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def has_committed(run_id: str, store: str) -> bool:
+    with suppress(LookupError):
+        return bool(Run.open(run_id, store).partitions.num_rows)
+    return False
+
+
+def check_cancelled(run_id: str, store: str) -> None:
+    """What is committed is kept, and the rest is to be done."""
+    run = Run.open(run_id, store)
+    assert run.status is RunStatus.CANCELLED
+    assert 0 < run.counts["DONE"] < KEYS
+
+
+def test_several_runs_work_at_once_and_come_to_what_calls_come_to(started, given) -> None:
+    began = time.monotonic()
+    works = [started(times(3.0), run_id="closure"), started(lambda data, context: {"one": [1, 1]})]
+    assert time.monotonic() - began < 2.0, "start waits"
+    assert works[0].run_id == "closure"
+    assert works[1].run_id.startswith("map-")
+    assert {work.status for work in works} == {RunStatus.IN_PROGRESS}
+    assert works[0].wait(0.01) is RunStatus.IN_PROGRESS
+    with pytest.raises(TimeoutError, match="'closure' is still at work"):
+        works[0].result(0.01)
+    first, second = (work.result() for work in works)
+    assert [work.wait() for work in works] == [RunStatus.SUCCESS] * 2
+    assert set(first.predictions()["much"].to_pylist()) == {3.0}
+    assert second.predictions()["one"].to_pylist() == [1] * 2 * KEYS
+    assert "Run closure: " in works[0].logs()
+    assert "closure" not in works[1].logs()
+    assert not works[0].cancel()
+    # The code that was sent has the fingerprint of the code that is here.
+    again = map_partitions(
+        ROWS, "key", times(3.0), **given, run_id="closure", on_existing_artifacts="resume"
+    )
+    assert (again.kept, again.executed) == (KEYS, 0)
+
+
+def test_what_cannot_be_sent_or_is_wrong_is_refused_at_once(started) -> None:
+    stream = ROWS.to_reader()
+    with pytest.raises(FunctionError, match=r"map_partitions.start: the argument 'data', a Record"):
+        started(data=stream)
+    lock = threading.Lock()
+    with pytest.raises(FunctionError, match="'function', a function, cannot be sent"):
+        started(lambda data, context: lock)
+    with pytest.raises(InputError, match="on_existing_artifacts 'maybe'"):
+        started(on_existing_artifacts="maybe")
+
+
+def test_what_the_call_raises_comes_from_its_result(started) -> None:
+    work = started(data=ROWS.rename_columns(["id", "value"]))
+    with pytest.raises(ColumnError, match="'key'"):
+        work.result()
+    assert work.status is RunStatus.FAILURE
+
+    def fail(data, context):
+        raise ValueError("not this one")
+
+    failed = started(fail, run_id="failed")
+    with pytest.raises(RunFailedError, match="'failed' ended with FAILURE") as caught:
+        failed.result()
+    assert caught.value.run.counts == {"FAILED": KEYS}
+    assert failed.status is RunStatus.FAILURE
+
+
+@pytest.mark.parametrize("with_server", [False, True])
+def test_a_cancelled_run_keeps_what_it_has(
+    with_server, started, given, prefect_server, monkeypatch
+) -> None:
+    # Its process sees no more than the environment.
+    monkeypatch.setenv("PREFECT_API_URL", prefect_server if with_server else "")
+    work = started(run_id="r")
+    wait_until(lambda: has_committed("r", given["store"]), "nothing is committed")
+    began = time.monotonic()
+    assert work.cancel()
+    assert work.cancel(), "a second one changes nothing"
+    assert work.wait(END_S) is RunStatus.CANCELLED
+    assert time.monotonic() - began < END_S
+    check_cancelled("r", given["store"])
+    with pytest.raises(RunCancelledError) as caught:
+        work.result()
+    assert caught.value.run.run_id == "r"
+    document = caught.value.run.read_generation_document()
+    assert (document.flow_run_id is not None) == with_server
+    early = started(run_id="early")
+    early.cancel()
+    assert early.wait(END_S) is RunStatus.CANCELLED
+    with pytest.raises(RunCancelledError, match="before anything was begun"):
+        early.result()
+
+
+@pytest.mark.parametrize("where", ["main thread", "thread", "with Prefect"])
+def test_a_run_is_cancelled_by_its_store(where, given, prefect_server, monkeypatch) -> None:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    url = prefect_server if where == "with Prefect" else None
+    errors: list[BaseException] = []
+    asked: list[int] = []
+
+    def call() -> None:
+        with temporary_settings(updates={PREFECT_API_URL: url}):
+            try:
+                map_partitions(ROWS, "key", nap, **given, run_id="r")
+            except RunCancelledError as error:
+                errors.append(error)
+
+    def cancel() -> None:
+        wait_until(lambda: has_committed("r", given["store"]), "nothing is committed")
+        asked.append(main(["runs", "cancel", "r", "--store", given["store"]]))
+
+    other = threading.Thread(target=call if where == "thread" else cancel)
+    other.start()
+    (cancel if where == "thread" else call)()
+    began = time.monotonic()
+    other.join(END_S)
+    assert not other.is_alive()
+    assert time.monotonic() - began < END_S
+    assert asked == [0]
+    assert [type(error) for error in errors] == [RunCancelledError]
+    check_cancelled("r", given["store"])
+    # Nobody works on it any more.
+    assert main(["runs", "cancel", "r", "--store", given["store"]]) == 1
+    run = Run.open("r", given["store"])
+    assert not run.cancel()
+    assert run.wait() is RunStatus.CANCELLED
+
+
+def test_a_run_is_waited_for_from_elsewhere(started, given, capfd) -> None:
+    started(run_id="r", params={key: {"nap_s": 0.05} for key in range(KEYS)})
+    wait_until(lambda: has_committed("r", given["store"]), "nothing is committed")
+    run = Run.open("r", given["store"])
+    assert run.wait(timeout_s=0.05) is RunStatus.IN_PROGRESS
+    assert main(["runs", "wait", "r", "--store", given["store"]]) == 0
+    assert f"{KEYS} DONE" in capfd.readouterr().out
+    assert run.wait() is RunStatus.SUCCESS
+
+
+def test_a_killed_process_is_said_to_be(started, given) -> None:
+    work = started(run_id="r")
+    wait_until(lambda: has_committed("r", given["store"]), "nothing is committed")
+    os.kill(work._process.pid, signal.SIGKILL)
+    assert work.wait(END_S) is RunStatus.FAILURE
+    with pytest.raises(RunFailedError, match=r"ended by SIGKILL.*a resume goes on") as caught:
+        work.result()
+    assert caught.value.run.counts["DONE"] > 0
+    # Nobody works on it, so nobody waits for ever.
+    assert Run.open("r", given["store"]).wait() is RunStatus.IN_PROGRESS
+
+
+def test_a_coroutine_waits_and_ends_the_work_where_it_is_cancelled(started, given) -> None:
+    async def both() -> None:
+        quick = started(run_id="quick", params={key: {"nap_s": 0.0} for key in range(KEYS)})
+        assert (await quick).status is RunStatus.SUCCESS
+        slow = started(run_id="slow")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(slow, 0.1)
+        assert slow.wait(END_S) is RunStatus.CANCELLED
+
+    asyncio.run(both())
+
+
+CALLER = """
+import sys, time
+import pyarrow as pa
+from partwise.blocks import RemoteCluster
+from partwise.flows import map_partitions
+
+class OfMain:
+    nap_s = 0.1
+
+def nap(data, context):
+    time.sleep(OfMain.nap_s)
+    return {"twice": [2.0, 2.0]}
+
+if __name__ == "__main__":
+    rows = pa.table({"key": [n // 2 for n in range(80)], "value": [1.0] * 80})
+    cluster = RemoteCluster(address=sys.argv[1], shares_filesystem=True)
+    work = map_partitions.start(rows, "key", nap, run_id="r", store=sys.argv[2], cluster=cluster)
+    if sys.argv[3] == "detach":
+        print(work.detach(), flush=True)
+    print(work._process.pid, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", ["ends", "detach"])
+def test_the_work_of_a_killed_caller(how, given, tmp_path) -> None:
+    script = tmp_path / "caller.py"
+    script.write_text(textwrap.dedent(CALLER))
+    words = [sys.executable, str(script), given["cluster"].address, given["store"], how]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as caller:
+        assert caller.stdout is not None
+        log = Path(caller.stdout.readline().strip()) if how == "detach" else None
+        work = psutil.Process(int(caller.stdout.readline()))
+        wait_until(lambda: has_committed("r", given["store"]), "nothing is committed")
+        caller.kill()
+    work.wait(60 if log else END_S)
+    run = Run.open("r", given["store"])
+    if log is None:
+        check_cancelled("r", given["store"])
+    else:
+        assert (run.status, run.counts) == (RunStatus.SUCCESS, {"DONE": KEYS})
+        assert "How it ended" in log.read_text()
