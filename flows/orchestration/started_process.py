@@ -25,7 +25,8 @@ from partwise.flows.orchestration.endings import cancelled
 from partwise.redaction import without_secrets
 from partwise.stand_ins import load
 
-CALL, PARENT, DETACHED, LOG, OUTCOME = "call.pkl", "parent", "detached", "log", "outcome.pkl"
+CALL, ARGUMENTS, PARENT = "call.pkl", "arguments.pkl", "parent"
+DETACHED, LOG, OUTCOME = "detached", "log", "outcome.pkl"
 
 
 def main(folder: str) -> None:
@@ -41,19 +42,26 @@ def main(folder: str) -> None:
         target=_end_with_caller, args=(place, parent), daemon=True, name="partwise-caller"
     ).start()
     run_id = ""
+    is_called = False
     returned: Any = None
     raised: BaseException | None = None
     try:
         # The caller's own words, in a folder that only this user can enter.
-        name, modules, sent = pickle.loads((place / CALL).read_bytes())  # noqa: S301
+        name, run_id, names, modules = pickle.loads((place / CALL).read_bytes())  # noqa: S301
         _import(modules)
-        arguments = {key: pickle.loads(value) for key, value in sent.items()}  # noqa: S301
-        run_id = arguments["run_id"]
+        with (place / ARGUMENTS).open("rb") as file:
+            arguments = {key: pickle.load(file) for key in names}  # noqa: S301
+        # They may be large, and have keys of a store among them.
+        (place / ARGUMENTS).unlink()
+        is_called = True
         returned = load("partwise.flows", name)(**arguments)
+        # A cancel that comes now is too late, and must not keep the outcome back.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     except KeyboardInterrupt:
-        raised = cancelled(run_id, has_begun=False)
+        raised = cancelled(run_id, has_begun=is_called)
     except BaseException as error:
         raised = error
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # The folder goes with the caller's handle.
     with suppress(OSError):
         _leave(place, returned, raised)

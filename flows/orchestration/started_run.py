@@ -11,10 +11,9 @@ import threading
 import weakref
 from collections.abc import Generator, Mapping
 from contextlib import suppress
-from io import BytesIO
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar, cast, get_args
 
 import cloudpickle
 
@@ -27,7 +26,14 @@ from partwise.errors import (
 )
 from partwise.flows.orchestration.endings import cancelled
 from partwise.flows.orchestration.saved_blocks import open_store
-from partwise.flows.orchestration.started_process import CALL, DETACHED, LOG, OUTCOME, PARENT
+from partwise.flows.orchestration.started_process import (
+    ARGUMENTS,
+    CALL,
+    DETACHED,
+    LOG,
+    OUTCOME,
+    PARENT,
+)
 from partwise.outcomes import RunStatus
 from partwise.processes.starting import python_words
 from partwise.runs.pipeline import Pipeline, Stage, stage_run_id
@@ -64,11 +70,10 @@ class StartedRun(Generic[R]):
             stages = reversed(get_args(Stage))
             self._run_ids = [stage_run_id(self.run_id, stage) for stage in stages]
         self._is_cancelled = False
-        content = _sendable_call(flow, arguments)
         # Only this user can enter it: what lies in it is carried out.
         self._folder = Path(tempfile.mkdtemp(prefix="partwise-started-"))
-        self._tidy = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        (self._folder / CALL).write_bytes(content)
+        self._tidy = weakref.finalize(self, _remove, self._folder, os.getpid())
+        _write_call(self._folder, flow, arguments)
         (self._folder / PARENT).write_text(str(os.getpid()))
         with (self._folder / LOG).open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 (this Python)
@@ -242,7 +247,7 @@ class _Line:
 class _Pickler(cloudpickle.Pickler):
     """Notes of which modules the functions and classes are that it is given."""
 
-    def __init__(self, file: BytesIO) -> None:
+    def __init__(self, file: BinaryIO) -> None:
         super().__init__(file)  # type: ignore[no-untyped-call]
         self.modules: set[str] = set()
 
@@ -252,28 +257,34 @@ class _Pickler(cloudpickle.Pickler):
         return super().reducer_override(value)  # type: ignore[no-untyped-call]
 
 
-def _sendable_call(flow: str, arguments: Mapping[str, Any]) -> bytes:
-    """Return a call as its process reads it.
+def _write_call(folder: Path, flow: str, arguments: Mapping[str, Any]) -> None:
+    """Write a call as its process reads it.
 
     Raises:
         FunctionError: An argument is only in this process.
     """
     modules = set()
-    sent = {}
-    for name, value in arguments.items():
-        file = BytesIO()
-        pickler = _Pickler(file)
-        try:
-            pickler.dump(value)  # type: ignore[no-untyped-call]
-        except Exception as error:
-            raise FunctionError(
-                f"{flow}.start: the argument {name!r}, a {type(value).__name__}, cannot be sent to "
-                f"the process of the run ({' '.join(str(error).split())[:200]}). Give what can "
-                f"be, such as a table or a file's name, or call {flow} itself."
-            ) from error
-        sent[name] = file.getvalue()
-        modules |= pickler.modules - {"__main__"}
-    return pickle.dumps((flow, sorted(modules), sent))
+    # Each by itself and into the file: rows in memory are not to be there once more.
+    with (folder / ARGUMENTS).open("wb") as file:
+        for name, value in arguments.items():
+            pickler = _Pickler(file)
+            try:
+                pickler.dump(value)  # type: ignore[no-untyped-call]
+            except Exception as error:
+                raise FunctionError(
+                    f"{flow}.start: the argument {name!r}, a {type(value).__name__}, cannot be "
+                    f"sent to the process of the run ({' '.join(str(error).split())[:200]}). Give "
+                    f"what can be, such as a table or a file's name, or call {flow} itself."
+                ) from error
+            modules |= pickler.modules - {"__main__"}
+    call = flow, arguments["run_id"], list(arguments), sorted(modules)
+    (folder / CALL).write_bytes(pickle.dumps(call))
+
+
+def _remove(folder: Path, owner: int) -> None:
+    # A fork of the caller's has the handle too, and comes by here as it ends.
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _name_of(code: int) -> str:

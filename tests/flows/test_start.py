@@ -257,7 +257,9 @@ def test_the_work_of_a_killed_caller(how, given, tmp_path) -> None:
     script = tmp_path / "caller.py"
     script.write_text(textwrap.dedent(CALLER))
     words = [sys.executable, str(script), given["cluster"].address, given["store"], how]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as caller:
+    # The file of its lines stays, in the folder for temporary files.
+    place = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=place) as caller:
         assert caller.stdout is not None
         log = Path(caller.stdout.readline().strip()) if how == "detach" else None
         work = psutil.Process(int(caller.stdout.readline()))
