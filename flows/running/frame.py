@@ -36,6 +36,7 @@ from partwise.flows.orchestration.interruption import (
     note_work,
 )
 from partwise.flows.orchestration.summary_log import log_summary
+from partwise.flows.orchestration.ui_cancel import cancelled_in_ui
 from partwise.flows.running.connections import connect
 from partwise.outcomes import RunStatus
 from partwise.processes.warm_server import Preloaded
@@ -109,15 +110,11 @@ class Frame:
         plan = self._plan
         self.store.check_writable()
         with ExitStack() as stack:
+            note = self._note_cancels()
             self.claim = stack.enter_context(
-                Claim(
-                    self.store,
-                    plan.identity,
-                    plan.on_existing,
-                    flow_run_id(),
-                    self._note_cancels(),
-                )
+                Claim(self.store, plan.identity, plan.on_existing, flow_run_id(), note)
             )
+            stack.enter_context(cancelled_in_ui(note))
             self.token = execution_token(self.claim.next_generation, secrets.token_hex(4))
             # Only now: what fails above gives the claim back.
             self.stack = stack.pop_all()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import psutil
 import pyarrow as pa
@@ -192,6 +193,40 @@ def test_a_run_is_cancelled_by_its_store(where, given, prefect_server, monkeypat
     run = Run.open("r", given["store"])
     assert not run.cancel()
     assert run.wait() is RunStatus.CANCELLED
+
+
+def test_a_called_flow_run_is_cancelled_in_the_ui(given, prefect_server) -> None:
+    from prefect.client.orchestration import get_client
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.states import Cancelling
+
+    def at_server() -> Any:
+        return temporary_settings(updates={PREFECT_API_URL: prefect_server})
+
+    seen: list[Any] = []
+
+    def cancel() -> None:
+        wait_until(lambda: has_committed("r", given["store"]), "nothing is committed")
+        flow_run_id = Run.open("r", given["store"]).read_generation_document().flow_run_id
+        with at_server(), get_client(sync_client=True) as client:
+            # What its button does.
+            client.set_flow_run_state(UUID(str(flow_run_id)), Cancelling())
+            seen.append(time.monotonic())
+            presser_ended.wait(60)
+            seen.append(client.read_flow_run(UUID(str(flow_run_id))).state)
+
+    presser_ended = threading.Event()
+    presser = threading.Thread(target=cancel)
+    presser.start()
+    try:
+        with at_server(), pytest.raises(RunCancelledError):
+            map_partitions(ROWS, "key", nap, **given, run_id="r")
+        assert time.monotonic() - seen[0] < END_S
+    finally:
+        presser_ended.set()
+        presser.join()
+    check_cancelled("r", given["store"])
+    assert seen[1].is_cancelled()
 
 
 def test_a_run_is_waited_for_from_elsewhere(started, given, capfd) -> None:
