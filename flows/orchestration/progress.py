@@ -108,8 +108,8 @@ class FailureLines:
             )
 
 
-class LeftoverLines:
-    """A line of a log for each way in which partitions left their process changed."""
+class RemarkLines:
+    """A line of a log for each remark on partitions, the first time."""
 
     def __init__(self, logger: Logger, run_id: str) -> None:
         self._logger = logger
@@ -118,18 +118,12 @@ class LeftoverLines:
 
     def update(self, progress: Progress, news: ShardProgress) -> None:  # noqa: ARG002 (the protocol)
         """Write a line for each new kind."""
-        for left in news.leftovers:
-            if left.kind in self._seen or len(self._seen) >= MOST_KINDS:
+        for remark in news.remarks:
+            if remark.kind in self._seen or len(self._seen) >= MOST_KINDS:
                 continue
-            self._seen.add(left.kind)
-            self._logger.warning(
-                "Run %s: partition %s left its process changed: %s. Another process takes its "
-                "place after each partition that does so, which takes time: undo it in the "
-                "function, or run with isolation='partition'.",
-                self._run_id,
-                left.sample,
-                " ".join(left.text.split())[:300],
-            )
+            self._seen.add(remark.kind)
+            text = " ".join(remark.text.split())
+            self._logger.warning("Run %s: partition %s %s", self._run_id, remark.sample, text)
 
 
 @contextmanager
@@ -162,7 +156,7 @@ def told_every(
 def listeners(run_id: str, partitions: int) -> Iterator[list[ProgressListener]]:
     """Give whoever is to hear of a run's progress: Prefect's UI, the log, a bar in a terminal."""
     logger = run_logger()
-    chosen: list[ProgressListener] = [FailureLines(logger, run_id), LeftoverLines(logger, run_id)]
+    chosen: list[ProgressListener] = [FailureLines(logger, run_id), RemarkLines(logger, run_id)]
     with ExitStack() as stack:
         if not is_direct():
             from prefect.runtime import flow_run

@@ -111,12 +111,12 @@ class FailureGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftoverKind:
-    """Partitions that left their process changed in one way, so that another took its place."""
+class Remark:
+    """What the log of a run says once, of all of its partitions that it is true of."""
 
     kind: str
     text: str
-    """What the first of them left, in words."""
+    """What is said of the first of them, behind its name."""
     sample: str
     """Its key, as `--key` takes it."""
 
@@ -131,7 +131,7 @@ class ShardProgress:
     counts: dict[str, int] = field(default_factory=dict)
     kept: int = 0
     failures: tuple[FailureGroup, ...] = ()
-    leftovers: tuple[LeftoverKind, ...] = ()
+    remarks: tuple[Remark, ...] = ()
     """Kinds that this execution has not reported before."""
     worker: str = ""
     """The address of who tells it."""
@@ -150,7 +150,7 @@ class ShardProgress:
             "failures": [
                 [f.fingerprint, f.error_type, f.message, f.sample, f.count] for f in self.failures
             ],
-            "leftovers": [[left.kind, left.text, left.sample] for left in self.leftovers],
+            "remarks": [[each.kind, each.text, each.sample] for each in self.remarks],
             "worker": self.worker,
             "doing": self.doing,
             "since_s": self.since_s,
@@ -169,9 +169,9 @@ class ShardProgress:
             counts=message["counts"],
             kept=message["kept"],
             failures=failures,
-            leftovers=tuple(
-                LeftoverKind(kind=kind, text=text, sample=sample)
-                for kind, text, sample in message["leftovers"]
+            remarks=tuple(
+                Remark(kind=kind, text=text, sample=sample)
+                for kind, text, sample in message["remarks"]
             ),
             worker=message["worker"],
             doing=message["doing"],

@@ -59,6 +59,8 @@ class WrittenModel:
     filename: str
     content: Content
     serde: str
+    not_kept: str = ""
+    """Names of attributes that a function set on it and its file does not hold; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)

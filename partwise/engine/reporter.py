@@ -6,14 +6,14 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from partwise.engine.assignment import (
     FailureGroup,
-    LeftoverKind,
+    Remark,
     ShardAssignment,
     ShardProgress,
 )
@@ -93,7 +93,7 @@ class Reporter:
         self._counts: Counter[str] = Counter()
         self._failures: dict[str, FailureGroup] = {}
         self._kept = 0
-        self._leftovers: list[LeftoverKind] = []
+        self._remarks: list[Remark] = []
 
     def add(self, row: LedgerRow) -> None:
         """Count an outcome, and report it now or soon."""
@@ -124,16 +124,16 @@ class Reporter:
             )
         )
 
-    def add_leftovers(self, partition_id: str, left: list[str]) -> None:
-        """Note what a partition left in its process; of each kind, the first of this shard."""
+    def add_remarks(self, partition_id: str, texts: Sequence[str]) -> None:
+        """Note what is to be said of a partition; of each kind, the first of this shard."""
         with self._lock:
-            for text in left:
+            for text in texts:
                 # Threads and processes have numbers in their names.
                 kind = re.sub(r"\d+", "#", text)
                 if kind not in self._kinds:
                     self._kinds.add(kind)
                     sample = self._name_of(partition_id)
-                    self._leftovers.append(LeftoverKind(kind=kind, text=text, sample=sample))
+                    self._remarks.append(Remark(kind=kind, text=text, sample=sample))
 
     def keep(self, counts: Counter[str], kept: int) -> None:
         """Count partitions that need no work: committed before, or kept by a resume."""
@@ -145,7 +145,7 @@ class Reporter:
         """Send what has come together; called by the shard's thread and by the host's."""
         with self._lock:
             self._is_awaited = False
-            if not self._counts and not self._failures and not self._leftovers:
+            if not self._counts and not self._failures and not self._remarks:
                 return
         self._send()
 
@@ -158,7 +158,7 @@ class Reporter:
                 counts=dict(self._counts),
                 kept=self._kept,
                 failures=tuple(self._failures.values()),
-                leftovers=tuple(self._leftovers),
+                remarks=tuple(self._remarks),
                 worker=self._host.address,
                 doing=doing,
                 since_s=since_s,

@@ -4,6 +4,7 @@ A work value is built by the driver, travels as cloudpickle bytes that only chil
 and is called once per partition.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from partwise.connector.data_connector import DataConnector
 from partwise.connector.returned_rows import in_row_order, returned_table
 from partwise.engine.failures import printable
 from partwise.engine.outcome import Produced
-from partwise.engine.written_models import write_model
+from partwise.engine.written_models import ONLY_PLAIN, write_model
 from partwise.errors import ColumnError, ModelNotFoundError, SerdeError, UnkeptModelError
 from partwise.models.serdes import ModelSerde, serde_by_name, serde_for
 from partwise.outcomes import PartitionStatus, Result, Skip
@@ -32,6 +33,8 @@ from partwise.tables.calendar import in_zones, with_zones, zones_among
 from partwise.tables.categories import categories_of_rows, with_categories_of
 from partwise.tables.classes import CLASS_COLUMN, classes_among, predicted_classes, with_classes
 from partwise.tables.parquet_types import storable
+
+logger = logging.getLogger(__name__)
 
 Function = Callable[[DataConnector, PartitionContext], Any]
 Predict = Callable[[DataConnector, Any, PartitionContext], Any]
@@ -242,6 +245,8 @@ def produce_model(
         written = write_model(result.model, serde or serde_for(result.model), directory)
     except SerdeError as error:
         raise UnkeptModelError(str(error)) from error
+    if written.not_kept:
+        logger.warning("Of the model is lost: %s. %s", written.not_kept, ONLY_PLAIN)
     return Produced(
         status=PartitionStatus.DONE,
         metrics=metrics,

@@ -13,6 +13,13 @@ from partwise.models.serdes import ModelSerde, serde_name
 from partwise.models.serdes.protocol import writes_streams
 from partwise.runs.bundle import read_model
 
+ONLY_PLAIN = (
+    "The file of a boosted model keeps, of attributes that a function sets on it, numbers, texts, "
+    "bools, None, and lists and mappings of these, by names that the library does not use: put the "
+    "rest into an upload, or pass serde=PickleSerde()."
+)
+"""What to do about attributes of a model that are lost."""
+
 
 def write_model(model: Any, serde: ModelSerde, directory: str) -> WrittenModel:
     """Write a model with its serde; a file that this takes stands in `directory`.
@@ -32,7 +39,13 @@ def write_model(model: Any, serde: ModelSerde, directory: str) -> WrittenModel:
             raise SerdeError(
                 f"{type(serde).__name__}.write() left no file at the path it was given."
             )
-    return WrittenModel(filename=os.path.basename(path), content=content, serde=serde_name(serde))
+    not_kept = getattr(serde, "not_kept", None)
+    return WrittenModel(
+        filename=os.path.basename(path),
+        content=content,
+        serde=serde_name(serde),
+        not_kept=", ".join(not_kept(model)) if not_kept is not None else "",
+    )
 
 
 def read_written(serde: ModelSerde, written: WrittenModel) -> Any:

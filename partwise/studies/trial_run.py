@@ -70,7 +70,6 @@ class TrialRun:
         opened = self._describe(keys, directory)
         writer = SegmentWriter(execution, assignment.number, token, keys)
         environment = execution.environment
-        left: list[str] = []
         with nullcontext() if environment is None else open_environment(environment) as packages:
             supervisor = supervise(
                 execution,
@@ -91,7 +90,7 @@ class TrialRun:
                 host=f"{socket.gethostname()}/{self.host.name}",
                 supervisor=supervisor,
                 writer=writer,
-                on_left=lambda _, found: left.extend(found),
+                on_remarks=lambda *_: None,
                 describe_trial=lambda outcome: self._record(outcome).to_json(),
             )
             rows = list(attempts.run([0]))

@@ -1,6 +1,6 @@
 """What the driver makes of the news of its workers."""
 
-from partwise.engine.assignment import FailureGroup, LeftoverKind, ShardProgress
+from partwise.engine.assignment import FailureGroup, Remark, ShardProgress
 from partwise.engine.driver.shards import Progress
 
 FAILURE = FailureGroup(fingerprint="f", error_type="E", message="m", sample="a", count=2)
@@ -35,6 +35,6 @@ def test_a_message_holds_all_of_the_news() -> None:
         counts={"FAILED": 2},
         kept=1,
         failures=(FAILURE,),
-        leftovers=(LeftoverKind(kind="k", text="t", sample="a"),),
+        remarks=(Remark(kind="k", text="t", sample="a"),),
     )
     assert ShardProgress.from_message(whole.to_message()) == whole

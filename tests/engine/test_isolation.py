@@ -81,7 +81,7 @@ def test_who_left_what_is_told(run_shard) -> None:
         "007": "it left the process 'sleep 300' running",
         "009": "it replaced numpy.mean",
     }
-    reported = [left.sample for news in shards[0].host.events for left in news.leftovers]
+    reported = [left.sample for news in shards[0].host.events for left in news.remarks]
     assert len(reported) == 3, "one of each kind"
     shards[0].host.close()
 

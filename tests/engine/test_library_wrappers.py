@@ -202,4 +202,4 @@ def test_optimizers_of_torch_keep_their_process(tmp_path, kind):
     finally:
         shard.host.close()
     assert len(set(run.predictions()["pid"].to_pylist())) == 1
-    assert [left for news in shard.host.events for left in news.leftovers] == []
+    assert [left for news in shard.host.events for left in news.remarks] == []

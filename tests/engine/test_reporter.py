@@ -108,13 +108,13 @@ def test_a_lost_connection_does_not_stop_the_work(reporter, host, monkeypatch) -
 
 def test_what_partitions_left_is_reported_once_for_each_kind(reporter, host, clock) -> None:
     for number in range(3):
-        reporter.add_leftovers(f"p{number}", [f"it left the thread 'Thread-{number}' running"])
-    reporter.add_leftovers("q", ["it replaced numpy.mean"])
+        reporter.add_remarks(f"p{number}", [f"it left the thread 'Thread-{number}' running"])
+    reporter.add_remarks("q", ["it replaced numpy.mean"])
     reporter.report()
-    reporter.add_leftovers("r", ["it left the thread 'Thread-9' running"])
+    reporter.add_remarks("r", ["it left the thread 'Thread-9' running"])
     reporter.report()
     (progress,) = host.sent
-    assert [(left.text, left.sample) for left in progress.leftovers] == [
+    assert [(each.text, each.sample) for each in progress.remarks] == [
         ("it left the thread 'Thread-0' running", "p0"),
         ("it replaced numpy.mean", "q"),
     ]

@@ -16,6 +16,7 @@ from partwise.engine.worker.machine_slots import gpu_variables, thread_variables
 from partwise.engine.worker.scratch import check_scratch
 from partwise.engine.worker.segments import SegmentWriter
 from partwise.engine.worker.supervisor import Download, OnReport, Supervisor, keep_on
+from partwise.engine.written_models import ONLY_PLAIN
 from partwise.environments.building import BuiltEnvironment
 from partwise.runs.bundle import LOG_FILENAME
 from partwise.runs.ledger import LedgerRow
@@ -80,8 +81,8 @@ class Attempts:
     supervisor: Supervisor
     writer: SegmentWriter
     """Takes the row and the files of each that is settled."""
-    on_left: Callable[[str, list[str]], None]
-    """Hears what a partition, by its ID, left in its process."""
+    on_remarks: Callable[[str, Sequence[str]], None]
+    """Hears what the log of the run is to say of a partition, by its ID."""
     alone: Callable[[], AbstractContextManager[None]] = nullcontext
     """Waits until no other partition of the run is at work on this machine."""
     describe_trial: Callable[[Outcome], str | None] = lambda _: None
@@ -125,8 +126,8 @@ class Attempts:
             ScratchError: One failed because this machine's disk does, which is not its fault.
         """
         for outcome in self.supervisor.run(list(waiting), attempt):
-            if outcome.left:
-                self.on_left(self.opened.partition_ids[outcome.index], outcome.left)
+            if outcome.left or (outcome.model is not None and outcome.model.not_kept):
+                self.on_remarks(self.opened.partition_ids[outcome.index], _remarks(outcome))
             if outcome.failure is not None:
                 check_scratch(self.supervisor.directory, outcome.failure.message)
             yield outcome
@@ -212,3 +213,16 @@ class Attempts:
                 output = reader.read_all()
         self.writer.add(index, row, output)
         return row
+
+
+def _remarks(outcome: Outcome) -> list[str]:
+    """Return what the log of the run is to say of a partition."""
+    remarks = [
+        f"left its process changed: {text[:300]}. Another process takes its place after each "
+        "partition that does so, which takes time: undo it in the function, or run with "
+        "isolation='partition'."
+        for text in outcome.left
+    ]
+    if outcome.model is not None and outcome.model.not_kept:
+        remarks.append(f"made a model of which is lost: {outcome.model.not_kept}. {ONLY_PLAIN}")
+    return remarks

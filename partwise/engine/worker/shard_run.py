@@ -259,7 +259,7 @@ class ShardRun:
             host=self._host_name,
             supervisor=supervisor,
             writer=self._writer,
-            on_left=self._reporter.add_leftovers,
+            on_remarks=self._reporter.add_remarks,
             alone=machine.alone,
         )
         self._at_work = lambda: self._clause(supervisor.at_work())

@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 
 from partwise.errors import SerdeError
 from partwise.models.serdes.damage import readable
+from partwise.models.serdes.own_attributes import attributes_text, own_attributes, set_attributes
 from partwise.models.serdes.pickle import BY_PICKLE
 
 _NAMES = re.compile(rb"^(\[categorical_feature: )name:.*\]$", re.MULTILINE)
@@ -21,12 +22,32 @@ _NAMED = b"[categorical_feature: name:"
 
 _END = b"\nend of trees"
 
+_OWN = b"\npartwise_attributes:"
+"""Begins a line that LightGBM passes over: one behind its parameters."""
+
+_LAST = b"\npandas_categorical:"
+"""Begins the last line, which LightGBM looks for from the end."""
+
+_OF_LIBRARY = frozenset(
+    {
+        *("best_iteration", "best_score", "name_valid_sets", "pandas_categorical", "params"),
+        *("train_set", "train_set_version", "valid_sets", "_handle", "_network"),
+        *("_train_data_name", "_Booster__num_class", "_Booster__num_dataset"),
+        *("_Booster__higher_better_inner_eval", "_Booster__init_predictor"),
+        *("_Booster__inner_predict_buffer", "_Booster__is_predicted_cur_iter"),
+        *("_Booster__name_inner_eval", "_Booster__need_reload_eval_info"),
+        *("_Booster__num_inner_eval", "_Booster__set_objective_to_none"),
+    }
+)
+"""The names of attributes that LightGBM sets on a Booster."""
+
 
 @dataclass(frozen=True, slots=True)
 class LightGBMSerde:
     """A Booster comes back as a Booster, with the categories of the frame it was trained on.
 
-    LightGBM writes the trees up to the best iteration, where early stopping found one.
+    LightGBM writes the trees up to the best iteration, where early stopping found one. Plain values
+    that a function sets on the Booster (`booster.rmse = 0.3`) are kept too.
     scikit-learn wrappers are refused: the text holds none of what makes a wrapper, and a Booster
     in its place would give probabilities where the wrapper gave classes.
     """
@@ -59,6 +80,10 @@ class LightGBMSerde:
         with readable(file.name, "LightGBM"):
             return _booster_of(file.read())
 
+    def not_kept(self, model: Any) -> list[str]:
+        """Return the names of attributes of the caller's own that a file cannot hold."""
+        return own_attributes(model, _OF_LIBRARY)[1]
+
 
 def _text_of(model: Any) -> bytes:
     import lightgbm
@@ -74,7 +99,11 @@ def _text_of(model: Any) -> bytes:
     with open(os.memfd_create("partwise-model"), "rb") as file:
         model.save_model(f"/proc/self/fd/{file.fileno()}")
         text = file.read()
-    return _NAMES.sub(rb"\g<1>]", text) if _NAMED in text else text
+    text = _NAMES.sub(rb"\g<1>]", text) if _NAMED in text else text
+    if own := own_attributes(model, _OF_LIBRARY)[0]:
+        place = text.rindex(_LAST)
+        text = text[:place] + _OWN + attributes_text(own).encode() + text[place:]
+    return text
 
 
 def _booster_of(text: bytes) -> Any:
@@ -84,4 +113,8 @@ def _booster_of(text: bytes) -> Any:
     # that reader at a zero byte.
     if _END not in text or b"\0" in text:
         raise ValueError("the file ends before its trees do")
-    return lightgbm.Booster(model_str=text.decode())
+    booster = lightgbm.Booster(model_str=text.decode())
+    end = text.rindex(_END)
+    if (place := text.find(_OWN, end)) >= 0:
+        set_attributes(booster, text[place + len(_OWN) :].partition(b"\n")[0].decode())
+    return booster

@@ -2,14 +2,17 @@
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from partwise.errors import SerdeError
 from partwise.models.serdes.damage import readable
+from partwise.models.serdes.own_attributes import attributes_text, own_attributes, set_attributes
 from partwise.models.serdes.pickle import BY_PICKLE
 
 _WRAPPER_ATTRIBUTE = "partwise_wrapper"
+_OWN_ATTRIBUTE = "partwise_attributes"
 _WRAPPERS = ("XGBClassifier", "XGBRegressor", "XGBRanker", "XGBRFClassifier", "XGBRFRegressor")
 
 
@@ -19,8 +22,9 @@ class XGBoostSerde:
 
     XGBoost's file keeps the trees and categories, but of a wrapper only whether it classifies: its
     settings (`missing`, `enable_categorical`, ...) would be lost without a word, and with them the
-    predictions. They are kept in an attribute of the Booster, in the same file. What serves
-    training only and is not a plain value (callbacks, a random state) is left behind.
+    predictions. They are kept in an attribute of the Booster, in the same file, and so are plain
+    values that a function sets on the model (`model.rmse = 0.3`). What serves training only and is
+    not a plain value (callbacks, a random state) is left behind.
     """
 
     filename: str = "model.ubj"
@@ -57,20 +61,29 @@ class XGBoostSerde:
         with readable(file.name, "XGBoost"):
             return _model_of(bytearray(file.read()))
 
+    def not_kept(self, model: Any) -> list[str]:
+        """Return the names of attributes of the caller's own that a file cannot hold."""
+        return _own_attributes(model)[1]
+
 
 def _content_of(model: Any, filename: str) -> bytearray:
     """Return what a file of this name is to hold; its end says in which format."""
     import xgboost
 
     form = "json" if filename.endswith(".json") else "ubj"
-    if type(model) is xgboost.Booster:
-        raw: bytearray = model.save_raw(form)
+    booster, marks = model, {}
+    if type(model) is not xgboost.Booster:
+        settings = json.dumps([_wrapper_name(model), _wrapper_params(model)])
+        # With the mark that the wrapper's own `save_model` sets, which takes a path only.
+        kind = json.dumps({"_estimator_type": model._get_type()})
+        marks = {_WRAPPER_ATTRIBUTE: settings, "scikit_learn": kind}
+        booster = model.get_booster()
+    if own := _own_attributes(model)[0]:
+        marks[_OWN_ATTRIBUTE] = attributes_text(own)
+    raw: bytearray
+    if not marks:
+        raw = booster.save_raw(form)
         return raw
-    settings = json.dumps([_wrapper_name(model), _wrapper_params(model)])
-    # With the mark that the wrapper's own `save_model` sets, which takes a path only.
-    kind = json.dumps({"_estimator_type": model._get_type()})
-    marks = {_WRAPPER_ATTRIBUTE: settings, "scikit_learn": kind}
-    booster = model.get_booster()
     booster.set_attr(**marks)
     try:
         raw = booster.save_raw(form)
@@ -84,17 +97,36 @@ def _model_of(content: str | bytearray) -> Any:
     """Return the model of a file: of its path, or of what stands in it."""
     import xgboost
 
-    booster = xgboost.Booster(model_file=content)
-    settings = booster.attr(_WRAPPER_ATTRIBUTE)
-    if settings is None:
-        return booster
-    name, params = json.loads(settings)
-    if name not in _WRAPPERS:
-        raise SerdeError(f"The model was written from the unknown wrapper {name!r}.")
-    model = getattr(xgboost, name)(**params)
-    model.load_model(content)
-    model.get_booster().set_attr(**{_WRAPPER_ATTRIBUTE: None})
+    model = booster = xgboost.Booster(model_file=content)
+    settings, own = booster.attr(_WRAPPER_ATTRIBUTE), booster.attr(_OWN_ATTRIBUTE)
+    if settings is not None:
+        name, params = json.loads(settings)
+        if name not in _WRAPPERS:
+            raise SerdeError(f"The model was written from the unknown wrapper {name!r}.")
+        model = getattr(xgboost, name)(**params)
+        model.load_model(content)
+        booster = model.get_booster()
+        booster.set_attr(**{_WRAPPER_ATTRIBUTE: None})
+    if own is not None:
+        booster.set_attr(**{_OWN_ATTRIBUTE: None})
+        set_attributes(model, own)
     return model
+
+
+def _own_attributes(model: Any) -> tuple[dict[str, Any], list[str]]:
+    # A Booster has its handle and nothing else: of most there is nothing to look for.
+    if len(vars(model)) == 1:
+        return {}, []
+    return own_attributes(model, _names_of(type(model).__name__))
+
+
+@cache
+def _names_of(kind: str) -> frozenset[str]:
+    """Return the names of attributes that XGBoost sets on a model of the class of this name."""
+    import xgboost
+
+    settings: Any = getattr(getattr(xgboost, kind)(), "get_params", dict)()
+    return frozenset({*settings, "handle", "kwargs", "evals_result_", "n_classes_", "_Booster"})
 
 
 def _wrapper_name(model: Any) -> str:

@@ -2,9 +2,9 @@
 
 import logging
 
-from partwise.engine.assignment import LeftoverKind, ShardProgress
+from partwise.engine.assignment import Remark, ShardProgress
 from partwise.engine.driver.shards import Progress
-from partwise.flows.orchestration.progress import LeftoverLines, Lines
+from partwise.flows.orchestration.progress import Lines, RemarkLines
 
 
 def test_lines_come_after_pauses_that_double(caplog) -> None:
@@ -33,11 +33,11 @@ def test_a_line_says_how_many_are_finished_and_failed(caplog) -> None:
     assert caplog.messages == ["Run r: 1,203 of 4,000 partitions after 12 s, 3 failed."]
 
 
-def test_a_kind_of_leftovers_is_told_once(caplog) -> None:
-    lines = LeftoverLines(logging.getLogger("test"), "r")
-    left = LeftoverKind(kind="k", text="it replaced numpy.mean", sample="a")
+def test_a_remark_is_written_once(caplog) -> None:
+    lines = RemarkLines(logging.getLogger("test"), "r")
+    remark = Remark(kind="k", text="left its process changed: it replaced numpy.mean", sample="a")
     for shard in range(3):
-        news = ShardProgress(execution="e", shard=shard, leftovers=(left,))
+        news = ShardProgress(execution="e", shard=shard, remarks=(remark,))
         lines.update(Progress(partitions=9), news)
     (message,) = caplog.messages
     assert message.startswith("Run r: partition a left its process changed: it replaced numpy.mean")
