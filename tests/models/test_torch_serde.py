@@ -1,13 +1,22 @@
 import os
 import pickle
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from partwise.engine.options import ExecutionOptions
+from partwise.engine.worker.shard_run import run_on
+from partwise.engine.works import TrainWork
 from partwise.errors import SerdeError
-from partwise.models.serdes import TorchSerde
+from partwise.models.serdes import PickleSerde, TorchSerde
+from partwise.runs.completion import complete_run
+from partwise.runs.run import Run
 from partwise.testing import SerdeContract
+from tests.engine.shards import ShardOfRun, table_of
 from tests.lazily import Lazily
+from tests.run_maker import ending
 
 nets, torch = Lazily("tests.models.torch_nets"), Lazily("torch")
 
@@ -65,7 +74,11 @@ class TestTorchSerde(Contract):
             pass
 
         with pytest.raises(SerdeError, match=r"Local cannot be written .*factory="):
-            self.serde.write(Local(), str(path))
+            TorchSerde(classes=(Local,)).write(Local(), str(path))
+        hooked = torch.nn.Linear(1, 1)
+        hooked.register_forward_hook(lambda *_: None)
+        with pytest.raises(SerdeError, match=r"Linear cannot be written .*factory="):
+            self.serde.write(hooked, str(path))
 
     def test_a_state_is_not_taken_for_a_module(self, path):
         TorchSerde(mode="state", factory=nets.Net).write(nets.Net(), str(path))
@@ -111,6 +124,59 @@ class TestTorchSerdeOfStates(Contract):
         TorchSerde(classes=(nets.Net,)).write(nets.Net(), str(path))
         with pytest.raises(SerdeError, match="Net"):
             self.serde.read(str(path))
+
+
+def main_script():
+    """Return what a script defines, as a child has it: its `__main__` is another one."""
+    names = {"__name__": "__main__"}
+    exec(Path(__file__).with_name("torch_nets.py").read_text(), names)
+    return names
+
+
+def test_a_class_of_a_script_is_written_where_it_came_by_value(tmp_path, monkeypatch):
+    path = tmp_path / "model.pt"
+    kind = main_script()["Net"]
+    model = kind().eval()
+    assert (kind.__module__, kind.__qualname__) == ("__main__", "Net")
+    monkeypatch.setattr(sys.modules["__main__"], "Net", "another", raising=False)
+    TorchSerde(classes=(kind,)).write(model, str(path))
+    assert sys.modules["__main__"].Net == "another"
+    monkeypatch.delattr(sys.modules["__main__"], "Net")
+    TorchSerde(classes=(kind,)).write(model, str(path))
+    assert not hasattr(sys.modules["__main__"], "Net")
+    # Another process has the script as a module.
+    for classes in ((kind,), (nets.Net,)):
+        read = TorchSerde(classes=classes).read(str(path))
+        assert type(read) is classes[0]
+        with torch.no_grad():
+            assert torch.equal(read(nets.ROWS), model(nets.ROWS))
+    with pytest.raises(SerdeError, match=r"__main__\.Net\..*PickleSerde"):
+        TorchSerde().read(str(path))
+    TorchSerde(classes=(nets.Net,)).write(nets.Net(), str(path))
+    with pytest.raises(SerdeError, match=r"tests\.models\.torch_nets\.Net\."):
+        TorchSerde(classes=(kind,)).read(str(path))
+
+
+def test_a_run_keeps_modules_of_a_script_by_what_it_was_given(tmp_path):
+    names = main_script()
+    exec("def fit(data, context):\n    return Net().eval()\n", names)
+    given = {"a": None, "b": TorchSerde(classes=(names["Net"],)), "c": PickleSerde()}
+    runs = {}
+    for name, serde in given.items():
+        shard = ShardOfRun(tmp_path / name)
+        work = TrainWork(function=names["fit"], serde=serde)
+        with shard.assigned(table_of(k=1), work, ExecutionOptions(max_retries=0)) as (
+            claim,
+            assignment,
+        ):
+            receipt = run_on(shard.host, assignment, lambda: False)
+            complete_run(claim, ending(receipt.partitions))
+        shard.host.close()
+        runs[name] = Run.open("run", shard.store)
+    refusal = runs["a"].partition("k")["error_message"]
+    assert refusal.startswith("The model needs what TorchSerde does not load by itself: __main__.N")
+    assert type(runs["b"].model("k", serde=TorchSerde(classes=(nets.Net,)))) is nets.Net
+    assert runs["c"].model("k", serde=PickleSerde())(nets.ROWS).shape == (4, 4)
 
 
 @pytest.mark.parametrize(

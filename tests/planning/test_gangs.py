@@ -97,3 +97,24 @@ def test_the_more_often_ranks_would_meet_the_more_rows_are_few(monkeypatch, trai
 def test_of_rows_that_nobody_has_counted_each_worker_has_a_share(tmp_path):
     (tmp_path / "rows.csv").write_text("x,y\n1,2\n")
     assert sum(node.ranks for node in placed(rows=str(tmp_path / "rows.csv")).nodes) == 3
+
+
+def test_who_names_a_class_that_the_serde_does_not_know_hears_so_before_the_work():
+    from partwise import PickleSerde, TorchDistributor, TorchSerde
+    from tests.models import torch_nets
+
+    def of_script(context):
+        return torch_nets.Net()
+
+    def warned(trainer, serde=""):
+        call = DistributedCall(ROWS, trainer, run_id="run", serde=serde)
+        return prepare_gang(call, open_source(ROWS), {}).warnings
+
+    (sentence,) = warned(TorchDistributor(of_script))
+    assert "serde=TorchSerde(classes=(Net,))" in sentence
+    assert warned(of_script, TorchSerde())
+    assert not warned(of_script, TorchSerde(classes=(torch_nets.Net,)))
+    assert not warned(of_script, TorchSerde(mode="state", factory=torch_nets.Net))
+    assert not warned(of_script, PickleSerde())
+    assert not warned(of_function)
+    assert not warned(XGBOOST)

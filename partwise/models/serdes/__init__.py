@@ -34,6 +34,7 @@ __all__ = [
     "TorchSerde",
     "XGBoostSerde",
     "library_of",
+    "library_of_type",
     "refuse_program",
     "resolve_serde",
     "serde_by_name",
@@ -75,7 +76,12 @@ def library_of(model: Any) -> str | None:
     The type's ancestors decide by name, so that no library is imported for the question. A Keras
     model on the torch backend is a torch module as well; Keras stands first among its ancestors.
     """
-    for ancestor in type(model).__mro__:
+    return library_of_type(type(model))
+
+
+def library_of_type(kind: type) -> str | None:
+    """Return the name of the library whose native format fits models of a type, or None."""
+    for ancestor in kind.__mro__:
         package = ancestor.__module__.split(".", maxsplit=1)[0]
         if (name := _NATIVE_TYPES.get((package, ancestor.__name__))) is not None:
             return name

@@ -1,8 +1,10 @@
 """PyTorch modules, never unpickled freely."""
 
 import pickle
+import sys
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -10,6 +12,9 @@ from typing import Any, Literal
 
 from partwise.errors import SerdeError
 from partwise.models.serdes.damage import readable
+from partwise.models.serdes.pickle import BY_PICKLE
+
+_MAIN = "__main__"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +34,8 @@ class TorchSerde:
     factory: Callable[[], Any] | None = None
     """Builds the module that a state is loaded into. For the mode "state" only."""
     classes: tuple[type, ...] = ()
-    """Your own classes that a whole module may be made of."""
+    """Your own classes that a whole module may be made of. Those of a script or notebook, which is
+    `__main__` there, are found by their names in another process, which passes them again."""
     filename: str = "model.pt"
 
     def __post_init__(self) -> None:
@@ -62,14 +68,18 @@ class TorchSerde:
             module = _filled(self.factory, model)
         if not isinstance(module, torch.nn.Module):
             raise SerdeError(f"TorchSerde writes a torch.nn.Module, not a {type(model).__name__}.")
+        if self.mode == "module":
+            kinds = {type(each) for each in module.modules()}
+            self._refuse(f"{k.__module__}.{k.__qualname__}" for k in kinds - {*self._classes()})
         try:
-            torch.save(module.state_dict() if self.mode == "state" else module, file_path)
+            with _found_in_main(self.classes):
+                torch.save(module.state_dict() if self.mode == "state" else module, file_path)
         except (pickle.PicklingError, RuntimeError, TypeError, AttributeError) as error:
             reason = str(error).splitlines()[0].rstrip(".")
             raise SerdeError(
-                f"The module {type(module).__name__} cannot be written ({reason}): define it "
-                "in a module that can be imported, or pass "
-                'serde=TorchSerde(mode="state", factory=...).'
+                f"The module {type(module).__name__} cannot be written ({reason[:200]}): define "
+                "its classes where they can be imported, or at the top of the script or notebook, "
+                'or pass serde=TorchSerde(mode="state", factory=...).'
             ) from error
         self._check_classes(file_path)
 
@@ -101,21 +111,47 @@ class TorchSerde:
             return content
         return _filled(self.factory, content).eval()
 
+    def _classes(self) -> tuple[Any, ...]:
+        return (*_torch_nn_classes(), *self.classes) if self.mode == "module" else ()
+
     def _allowed(self) -> list[Any]:
-        return [*_torch_nn_classes(), *self.classes] if self.mode == "module" else []
+        # A script that wrote the file was `__main__` there, and is a module like others here.
+        as_in_main = [(kind, f"{_MAIN}.{kind.__qualname__}") for kind in self.classes]
+        return [*self._classes(), *as_in_main]
 
     def _check_classes(self, file_path: str) -> None:
         import torch
 
         with torch.serialization.safe_globals(self._allowed()):
-            unknown = torch.serialization.get_unsafe_globals_in_checkpoint(file_path)
-        if unknown:
-            names = ", ".join(sorted(unknown))
+            self._refuse(torch.serialization.get_unsafe_globals_in_checkpoint(file_path))
+
+    def _refuse(self, unknown: Iterable[str]) -> None:
+        names = ", ".join(sorted(unknown))
+        if names:
             raise SerdeError(
-                f"The model needs what TorchSerde does not load by itself: {names}. If these are "
-                "your own classes, pass serde=TorchSerde(classes=(...)) with them; else pass "
-                'serde=TorchSerde(mode="state", factory=...).'
+                f"The model needs what TorchSerde does not load by itself: {names[:150]}. If these "
+                "are your own classes, pass serde=TorchSerde(classes=(...)) with them; else pass "
+                f'serde=TorchSerde(mode="state", factory=...), or {BY_PICKLE}: that keeps classes '
+                "of a script or notebook in the file."
             )
+
+
+@contextmanager
+def _found_in_main(classes: Iterable[type]) -> Iterator[None]:
+    """Have classes of the caller's script or notebook be found, where they came to by value.
+
+    A file names them, and who names a class looks whether it is there under that name.
+    """
+    main = vars(sys.modules[_MAIN])
+    own = {kind.__qualname__: kind for kind in classes if kind.__module__ == _MAIN}
+    before = {name: main[name] for name in own if name in main}
+    main.update(own)
+    try:
+        yield
+    finally:
+        for name in own:
+            del main[name]
+        main.update(before)
 
 
 def _filled(factory: Callable[[], Any], state: Mapping[str, Any]) -> Any:
