@@ -157,18 +157,22 @@ def _as_array(name: str, values: Any) -> Any:
     if not array.dtype.isnative:
         # Arrow (26.0) takes no swapped bytes.
         array = array.astype(array.dtype.newbyteorder("="))
-    if array.dtype.kind == "m" and np.datetime_data(array.dtype)[0] not in _UNITS:
-        array = array.astype("m8[s]")  # of hours and days, which Arrow does not know
+    unit = np.datetime_data(array.dtype)[0] if array.dtype.kind in "mM" else "s"
+    if unit == "generic" and np.isnat(array).all():
+        return pa.nulls(len(array))  # they are of no unit, and go with times of any
+    # Of hours and others, which Arrow does not know; it knows dates.
+    if unit not in _UNITS and not (array.dtype.kind == "M" and unit == "D"):
+        array = array.astype(f"{array.dtype.kind}8[s]")
     with _naming(name, values):
         return pa.array(array.copy() if array.strides != (array.itemsize,) else array)
 
 
-def _made(values: Any) -> pa.Array:
+def _made(values: Any, from_pandas: bool | None = None) -> pa.Array:
     """Return Python's values as Arrow's, whole numbers beyond int64 as uint64."""
     try:
-        return pa.array(values)
+        return pa.array(values, from_pandas=from_pandas)
     except OverflowError:
-        return pa.array(values, pa.uint64())
+        return pa.array(values, pa.uint64(), from_pandas=from_pandas)
 
 
 def _are_changed(values: Any, array: np.ndarray) -> bool:
@@ -184,9 +188,11 @@ def _are_changed(values: Any, array: np.ndarray) -> bool:
 
 
 def _as_single(name: str, value: Any) -> pa.Array:
-    plain = np.asarray(value)[()] if hasattr(value, "__array__") else value
+    array = np.asarray(value).reshape(1) if hasattr(value, "__array__") else None
+    if array is not None and array.dtype.kind in "mM":
+        return _as_array(name, array)
     with _naming(name, value):
-        return pa.array([plain], from_pandas=True)
+        return _made([value if array is None else array[0]], from_pandas=True)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """What functions return, in the order of the rows that they were given."""
 
 import datetime as dt
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from partwise.connector.data_connector import DataConnector
 from partwise.connector.returned_rows import in_row_order, returned_table
 from partwise.engine.works import produce_rows
 from partwise.errors import ColumnError
+from tests.engine.shards import ShardOfRun, table_of
 
 X = [3.0, 1.0, 2.0, 5.0, 4.0, 0.0]
 ROWS = pa.table(
@@ -25,6 +27,7 @@ ROWS = pa.table(
         "group": [1, 1, 2, 2, 3, 3],
     }
 )
+NOW = dt.datetime(2026, 1, 1, 3, tzinfo=dt.UTC)
 SORTED = ROWS.to_pandas().sort_values("x")
 DOUBLED = pd.DataFrame({"y": SORTED.x * 2})
 
@@ -173,6 +176,56 @@ def test_single_values_are_one_row_or_stand_for_all_rows():
     assert returned_table({"a": "v1", "many": []}, "value").num_rows == 0
     with pytest.raises(ColumnError, match=r"1 rows for 6"):
         produce_rows({"a": 1.0}, DataConnector(ROWS), ["key"], ["x"], "y")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (Decimal("1.50"), pa.scalar(Decimal("1.50"))),
+        (NOW, pa.scalar(NOW)),
+        (np.datetime64("2026-01-01"), pa.scalar(dt.date(2026, 1, 1))),
+        (
+            np.datetime64("2026-01-01T05", "h"),
+            pa.scalar(np.datetime64("2026-01-01T05", "s")),
+        ),
+        (np.datetime64("2026-01-01", "ns"), pa.scalar(np.datetime64("2026-01-01", "ns"))),
+        (np.datetime64("NaT"), pa.scalar(None)),
+        (np.datetime64("NaT", "ns"), pa.scalar(None, "timestamp[ns]")),
+        (np.timedelta64(3, "D"), pa.scalar(dt.timedelta(3), "duration[s]")),
+        (np.uint64(2**64 - 1), pa.scalar(2**64 - 1, "uint64")),
+        (2**63, pa.scalar(2**63, "uint64")),
+        (np.bool_(True), pa.scalar(True)),
+        (np.str_("x"), pa.scalar("x")),
+        (np.float16(1), pa.scalar(np.float16(1))),
+    ],
+)
+def test_a_single_value_keeps_its_type(value, expected):
+    assert returned_table({"a": value}, "value") == pa.table({"a": pa.array([expected])})
+    many = returned_table({"a": value, "b": [1, 2]}, "value")
+    assert many["a"].to_pylist() == [expected.as_py()] * 2
+
+
+def test_single_values_of_partitions_stand_in_one_column(tmp_path):
+    found = {"a": None, "b": 2, "c": 0.5, "d": np.float32(0.25)}
+
+    def function(data, context):
+        is_last = context.key == "d"
+        time = np.datetime64("2026-01-01" if is_last else "NaT")
+        return {
+            "value": found[context.key],
+            "time": time,
+            "price": Decimal(10 if is_last else "1.5"),
+        }
+
+    shard = ShardOfRun(tmp_path / "r")
+    try:
+        _, run = shard.run(function, table_of(**dict.fromkeys(found, 1)))
+    finally:
+        shard.host.close()
+    rows = run.predictions().sort_by("key")
+    assert rows["value"].to_pylist() == list(found.values())
+    assert rows["time"].to_pylist() == [None, None, None, dt.date(2026, 1, 1)]
+    assert rows["price"].to_pylist() == [Decimal("1.5")] * 3 + [Decimal(10)]
 
 
 @pytest.mark.parametrize(
