@@ -190,7 +190,9 @@ def by_gang(
         shown: dict[str, Any] = {name: value for name, value in metrics.items() if "loss" in name}
         [name] = (name for name in run.artifacts(0) if name.startswith("model."))
         # The same for any number of ranks, and each time.
-        shown["model"] = hashlib.sha256(run.artifact(0, name)).hexdigest()[:12]
+        shown["model"] = hashlib.sha256(run.read_artifact(run.partition_id(0), name)).hexdigest()[
+            :12
+        ]
         if work.trips:
             shown |= trip_error(work, run.model())
     return seconds, json.dumps(shown)

@@ -113,4 +113,4 @@ def check_gang(run: Run) -> None:
     """See that a run is complete, and its model."""
     assert run.counts == {"DONE": RANKS}, f"counts are {run.counts}"
     model = run.artifact(0, "model.txt")
-    assert model == b"0123"[:STEPS], f"the model is {model!r}"
+    assert model == "0123"[:STEPS], f"the model is {model!r}"

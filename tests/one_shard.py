@@ -124,7 +124,7 @@ def check(run: Run, values: Values, *, gives_rows: bool = True) -> None:
     """See that a run is complete, and that all of it can be read."""
     assert run.counts == {"DONE": len(values)}, f"counts are {run.counts}"
     for key, value in values.items():
-        note = run.artifact(key, "note.txt").decode()
+        note = run.artifact(key, "note.txt")
         assert note.split()[:2] == [key, str(value)], f"{key} is {note}"
     expected = [{"key": key, "value": value} for key, value in sorted(values.items())]
     rows = run.predictions()

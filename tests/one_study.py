@@ -94,6 +94,6 @@ def check_study(run: Run, trials: int) -> None:
     assert run.counts == {"DONE": trials}, f"counts are {run.counts}"
     assert run.trials["trial"].to_pylist() == list(range(trials))
     for number in range(trials):
-        model = run.artifact(number, "model.txt").decode()
+        model = run.artifact(number, "model.txt")
         assert model.split()[0] == str(number), f"trial {number} has the model {model!r}"
     assert run.best.number == 0

@@ -12,10 +12,9 @@ from typing import Any, Protocol
 
 from partwise.errors import ArtifactNotFoundError, InputError, TrialPruned
 from partwise.formatting import key_text
-from partwise.runs.bundle import CATEGORIES_FILENAME, LOG_FILENAME
+from partwise.runs.bundle import CATEGORIES_FILENAME, LOG_FILENAME, plain_content
 from partwise.tables.keys.partition_keys import Key
 
-TEXT_SUFFIXES = (".txt", ".md", ".csv", ".html", ".log", ".yaml")
 _FILENAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ -]{0,126}")
 
 
@@ -218,11 +217,12 @@ class PartitionContext:
 
         Raises:
             ArtifactNotFoundError: The partition has no such artifact there.
+            InputError: It is not what its name says, and there is no `read`.
         """
         check_filename(filename)
         content = self._link.download(filename, run_id)
         if read is None:
-            return _decode(content, filename)
+            return plain_content(content, filename)
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory, filename)
             path.write_bytes(content)
@@ -302,11 +302,3 @@ def _encode(obj: Any, filename: str) -> bytes:
         f"The artifact {filename!r} is a {type(obj).__name__}; pass write=, a function of the "
         "object and a path, or give bytes, text, or a name that ends in .json."
     )
-
-
-def _decode(content: bytes, filename: str) -> Any:
-    if filename.endswith(".json"):
-        return json.loads(content)
-    if filename.endswith(TEXT_SUFFIXES):
-        return content.decode()
-    return content

@@ -6,6 +6,7 @@ the offset and sizes in the ledger, so that one model is one ranged read.
 
 import hashlib
 import io
+import json
 import os
 import re
 import stat
@@ -20,8 +21,11 @@ from typing import Any, Literal
 
 from isal import isal_zlib
 
-from partwise.errors import IntegrityError, RunFormatError
+from partwise.errors import InputError, IntegrityError, RunFormatError
 from partwise.models.serdes.protocol import ModelSerde, reads_streams
+
+TEXT_SUFFIXES = (".txt", ".md", ".csv", ".html", ".log", ".yaml")
+"""How names of artifacts end that are text."""
 
 LOG_FILENAME = "log.txt"
 """The artifact that holds what a partition wrote."""
@@ -236,6 +240,27 @@ def local_content(path: str, offset: int, artifact: StoredArtifact) -> bytes:
         file.seek(offset)
         stored = file.read(artifact.stored_bytes)
     return decode(stored, artifact, "the trained model")
+
+
+def plain_content(content: bytes, filename: str) -> Any:
+    """Return what the content of an artifact stands for by its name: text, what JSON holds, bytes.
+
+    Raises:
+        InputError: It is not what the name says.
+    """
+    try:
+        if filename.endswith(".json"):
+            return json.loads(content)
+        if filename.endswith(TEXT_SUFFIXES):
+            # A log may hold anything.
+            return content.decode(errors="replace" if filename == LOG_FILENAME else "strict")
+    except (ValueError, RecursionError) as error:
+        kind = "JSON" if filename.endswith(".json") else "text in UTF-8"
+        raise InputError(
+            f"The artifact {filename!r} is not {kind}, as its name says: pass read=, a function of "
+            "its path, such as lambda path: Path(path).read_bytes()."
+        ) from error
+    return content
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from partwise.runs.bundle import (
     artifact_from_row,
     content_file,
     decode,
+    plain_content,
     read_model,
 )
 from partwise.runs.contents import (
@@ -458,16 +459,20 @@ class Run:
         return [artifact["filename"] for artifact in row["artifacts"]]
 
     def artifact(self, key: Key, filename: str, read: Callable[[str], Any] | None = None) -> Any:
-        """Return an artifact of a partition: its bytes, or what `read(path)` makes of it.
+        """Return an artifact of a partition, as `context.download` does.
+
+        It is what `read(path)` makes of it. Without `read`, .json names are parsed, .txt and
+        similar come as text, and all others as bytes.
 
         Raises:
             PartitionNotFoundError: The run has no partition of this key.
             ArtifactNotFoundError: The partition has no such artifact.
+            InputError: It is not what its name says, and there is no `read`.
             IntegrityError: The bytes differ from their checksum.
         """
         content = self.read_artifact(self.partition_id(key), filename, repr(key))
         if read is None:
-            return content
+            return plain_content(content, filename)
         with content_file(content, filename) as path:
             return read(path)
 
@@ -568,7 +573,7 @@ class Run:
         """
         if LOG_FILENAME not in self.artifacts(key):
             return ""
-        return str(self.artifact(key, LOG_FILENAME).decode(errors="replace"))
+        return str(self.artifact(key, LOG_FILENAME))
 
     def model(self, key: Key = ONLY, serde: ModelSerde | str | None = None) -> Any:
         """Return the trained model of a partition.

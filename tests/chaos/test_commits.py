@@ -63,7 +63,7 @@ def seen(run: Run) -> set[float]:
     """Return the values of all models and output rows that readers see; all must be readable."""
     keys = run.partitions["key"].to_pylist()
     assert keys == list(KEYS)
-    models = {float(run.artifact(key, "note.txt").decode().split()[1]) for key in keys}
+    models = {float(run.artifact(key, "note.txt").split()[1]) for key in keys}
     return models | set(run.predictions()["value"].to_pylist())
 
 

@@ -1,5 +1,7 @@
 """The context of a partition outside any run: what it keeps, and what it refuses."""
 
+from pathlib import Path
+
 import pytest
 
 from partwise.connector.context import MemoryLink, PartitionContext
@@ -34,3 +36,38 @@ def test_an_upload_is_kept_under_its_name() -> None:
     link = MemoryLink()
     PartitionContext(link=link).upload("a.txt", "b.txt")
     assert link.artifacts == {"b.txt": b"a.txt"}
+
+
+@pytest.mark.parametrize(
+    ("filename", "content", "expected"),
+    [
+        ("a.json", b'{"x": [1, null]}', {"x": [1, None]}),
+        ("a.txt", "grüße".encode(), "grüße"),
+        ("a.log", b"\0", "\0"),
+        ("a.bin", b"\xff", b"\xff"),
+        ("a.json.gz", b"\xff", b"\xff"),
+        ("log.txt", b"a\xff", "a\ufffd"),
+        ("a.json", b"{", r"'a.json' is not JSON, as its name says: pass read="),
+        ("a.json", b"[" * 100_000, r"is not JSON"),
+        ("a.csv", b"\xff\xfe1", r"'a.csv' is not text in UTF-8"),
+    ],
+)
+def test_a_download_and_an_artifact_of_a_run_are_one_object(
+    make_run, monkeypatch, filename, content, expected
+) -> None:
+    make_run.begin()
+    make_run.commit(("a", "DONE", 1.0))
+    run = make_run.end(1)
+    monkeypatch.setattr(type(run), "read_artifact", lambda *_: content)
+    context = PartitionContext()
+    context._link.upload(filename, content)
+    ways = [lambda: run.artifact("a", filename)]
+    if filename != "log.txt":
+        ways.append(lambda: context.download(filename))
+    for way in ways:
+        if isinstance(expected, str) and expected.endswith(("read=", "JSON", "UTF-8")):
+            with pytest.raises(InputError, match=expected):
+                way()
+        else:
+            assert way() == expected
+    assert run.artifact("a", filename, lambda path: Path(path).read_bytes()) == content

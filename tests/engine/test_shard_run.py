@@ -39,7 +39,7 @@ def test_every_partition_has_its_rows_its_files_and_its_log(shard) -> None:
     assert receipt.counts == {"DONE": 2}
     assert (receipt.partitions, receipt.kept, receipt.complete) == (2, 0, True)
     assert run.predictions().sort_by("key").to_pydict() == {"key": ["a", "b"], "double": [2.0, 4.0]}
-    assert run.artifact("b", "note.txt") == b"note of b"
+    assert run.artifact("b", "note.txt") == "note of b"
     assert "at work on b" in run.logs("b")
     assert shard.host.counts == {"DONE": 2}
     assert not list(Path(shard.host.folder).glob("shard-*")), "what only this shard needed is gone"

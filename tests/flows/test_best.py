@@ -1,6 +1,5 @@
 """A run in which each partition has the model of its own best trainer: inference and exports."""
 
-import json
 from datetime import date
 
 import numpy as np
@@ -72,7 +71,7 @@ def test_each_partition_keeps_the_model_of_its_best_candidate(trained):
     for key, row in rows.items():
         scores = {name: row[f"candidate_{name}_rmse"] for name in BEST.values()}
         assert row["holdout_rmse"] == scores[BEST[key]] == min(scores.values())
-        told = json.loads(trained.artifact(key, "candidates.json"))
+        told = trained.artifact(key, "candidates.json")
         assert [each["candidate"] for each in told if each["best"]] == [BEST[key]]
         assert told[-1]["reason"] == "ValueError: this candidate fails"
     names = {key: type(trained.model(key)).__name__ for key in BEST}

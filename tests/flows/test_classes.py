@@ -1,6 +1,5 @@
 """Named classes from training to exports, with partitions that lack some of them."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,7 +91,7 @@ def test_classes_are_the_same_in_each_partition_and_run(
     }
     columns = ["prediction"] if len(classes) == 2 else [f"prediction_{i}" for i in range(3)]
     for key in ("all", "lacks", "one class"):
-        assert json.loads(exported.artifact(key, CLASSES_FILE)) == {
+        assert exported.artifact(key, CLASSES_FILE) == {
             "label": "y",
             "classes": list(classes),
         }

@@ -67,7 +67,9 @@ def test_artifacts_come_back_as_they_went(answers) -> None:
 def test_artifacts_are_in_the_run(run) -> None:
     assert sorted(run.artifacts(0)) == ["blob.bin", "choice.json", "list.csv", "notes.txt"]
     assert run.artifact(0, "blob.bin") == BLOB
-    assert run.artifact(0, "notes.txt").decode() == "grüße"
+    assert run.artifact(0, "notes.txt") == "grüße"
+    assert run.artifact(0, "choice.json") == {"best": [3, None]}
+    assert run.artifact(0, "list.csv") == "[1, 2]"
     with pytest.raises(ArtifactNotFoundError, match=r"no artifact 'curve.png'; it has blob.bin"):
         run.artifact(0, "curve.png")
 
@@ -76,7 +78,7 @@ def test_artifacts_are_in_the_run(run) -> None:
 def test_an_attempt_finds_what_the_one_before_uploaded(run, answers, key) -> None:
     assert answers[key] == {"state": {"epoch": 7}, "attempt": 2}
     assert row(run, key)["attempts"] == 2
-    assert json.loads(run.artifact(key, "state.json")) == {"epoch": 7}
+    assert run.artifact(key, "state.json") == {"epoch": 7}
 
 
 def test_a_missing_artifact_is_named_in_one_line(run) -> None:

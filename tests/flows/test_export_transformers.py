@@ -118,7 +118,7 @@ def test_the_numbers_of_an_export_are_in_the_ledger(first):
     assert row["export_bytes"] > 10_000
     assert row["export_cases"] >= 3
     assert 0 < row["export_seconds"] <= row["seconds"]
-    report = json.loads(first.artifact("resnet-image-classification", REPORT_FILE))
+    report = first.artifact("resnet-image-classification", REPORT_FILE)
     assert (report["model_type"], report["feature"]) == ("resnet", "image-classification")
 
 

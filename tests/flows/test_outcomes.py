@@ -160,7 +160,7 @@ def test_models_are_there_for_the_done_and_explained_for_the_others(run) -> None
 
 
 def test_what_is_made_is_the_result_where_none_is_returned(run) -> None:
-    assert run.artifact("an upload", "note.txt") == b"made"
+    assert run.artifact("an upload", "note.txt") == "made"
     assert row(run, "an upload and a result without model")["rmse"] == 8.0
     for key in MADE:
         with pytest.raises(ModelNotFoundError, match="is DONE and has no model: it wrote none"):
@@ -185,7 +185,7 @@ def test_inference_finds_no_model_where_a_function_made_something_else(
         on_missing_model="skip",
     )
     assert row(used, "a model")["status"] == "DONE"
-    assert used.artifact("a model", "seen.txt") == b"1.0"
+    assert used.artifact("a model", "seen.txt") == "1.0"
     assert row(used, "an upload")["status"] == "SKIPPED"
     assert used.predictions().num_rows == 0
     assert f"runs export {used.run_id} --what artifacts" in next_command(used)[0]

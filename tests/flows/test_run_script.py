@@ -1,6 +1,5 @@
 """Scripts by the flow and the command line: their runs, resumes, failures and ends."""
 
-import json
 import os
 import re
 import textwrap
@@ -73,7 +72,7 @@ def test_a_plain_script_is_given_rows_and_leaves_a_model(run, store, tmp_path):
         RunStatus.SUCCESS,
         {"DONE": 1},
     )
-    assert json.loads(made.artifact(0, "outputs/mean.json")) == {"mean": 3, "rows": 2}
+    assert made.artifact(0, "outputs/mean.json") == {"mean": 3, "rows": 2}
     assert "2 rows" in made.logs(0)
     assert made.partitions["exit_code"].to_pylist() == [0]
     assert "run of a script" in render_report(made)

@@ -128,7 +128,7 @@ def run(cluster, tmp_path) -> Callable[..., Run]:
 
 
 def seen(run: Run, rank: int) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run.artifact(rank, "outputs/seen.json"))
+    found: dict[str, Any] = run.artifact(rank, "outputs/seen.json")
     return found
 
 

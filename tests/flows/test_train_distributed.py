@@ -84,7 +84,7 @@ def test_a_run_has_a_row_for_each_rank_and_one_model(train, store, rows) -> None
     assert sum(table["rows"].to_pylist()) == ROWS == run.summary.rows
     assert {host.partition("/")[0] for host in table["host"].to_pylist()} == {socket.gethostname()}
     assert "rank 1 of 2 has" in run.logs(1)
-    assert run.artifact(0, "words.txt") == b"word"
+    assert run.artifact(0, "words.txt") == "word"
     report = render_report(run)
     assert "training run of one model" in report
     assert ('id="ranks"' in report, 'id="workers"' in report) == (True, False)

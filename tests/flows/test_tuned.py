@@ -57,7 +57,7 @@ def tuned(**options) -> Tuned:
 
 
 def trials(run: Run, key: str) -> dict:
-    return json.loads(run.artifact(key, "trials.json"))
+    return run.artifact(key, "trials.json")
 
 
 def search(run: Run, key: str) -> list:

@@ -152,7 +152,7 @@ def check(run: Run) -> None:
     assert run.counts == {"DONE": PARTITIONS}
     assert run.partitions["key"].to_pylist() == list(range(PARTITIONS))
     for key in range(PARTITIONS):
-        assert run.artifact(key, "key.txt") == str(key).encode()
+        assert run.artifact(key, "key.txt") == str(key)
     order = [("key", "ascending"), ("y", "ascending")]
     assert run.predictions().sort_by(order).to_pylist() == EXPECTED
     everything = pyarrow.dataset.dataset(f"{run.path}/outputs", format="parquet").to_table()

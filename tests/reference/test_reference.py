@@ -91,8 +91,7 @@ def test_predictions_are_read(expected: dict[str, Any], store: str) -> None:
 
 def test_an_export_is_read_and_predicts_as_its_model(expected: dict[str, Any], store: str) -> None:
     export, train = Run.open("export", store), Run.open("train", store)
-    content = export.artifact("north", SIGNATURE_FILE)
-    signature = Signature.model_validate_json(content)
+    signature = Signature.model_validate(export.artifact("north", SIGNATURE_FILE))
     assert signature.origin is not None
     assert signature.origin.training_run_id == "train"
     assert signature.origin.partition_id == train.partition_id("north")

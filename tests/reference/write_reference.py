@@ -47,7 +47,7 @@ def described(run: Run) -> dict[str, Any]:
 def documents_of(run: Run, key: str) -> dict[str, Any]:
     """Read the JSON artifacts of a partition."""
     names = [name for name in run.artifacts(key) if name.endswith(".json")]
-    return {name: json.loads(run.artifact(key, name)) for name in names}
+    return {name: run.artifact(key, name) for name in names}
 
 
 def predictions_of_models(run: Run) -> dict[str, list[float]]:

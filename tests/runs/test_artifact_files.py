@@ -32,7 +32,9 @@ def files_of(target: Store) -> dict[str, bytes]:
 def test_each_partition_has_a_folder(store, s3_store, local_store) -> None:
     run = run_of(store, *SAFE, *UNSAFE)
     folders = {key: key if key in SAFE else run.partition_id(key) for key in (*SAFE, *UNSAFE)}
-    expected = {f"{folders[key]}/note.txt": run.artifact(key, "note.txt") for key in folders}
+    expected = {
+        f"{folders[key]}/note.txt": run.artifact(key, "note.txt").encode() for key in folders
+    }
     for target in (s3_store, local_store):
         away = replace(target, url=f"{target.url}/away")
         done = run.export(away)

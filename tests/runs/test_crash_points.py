@@ -86,7 +86,7 @@ def check(run: Run, values: dict[str, float]) -> None:
     assert run.status is RunStatus.SUCCESS
     assert run.counts == {"DONE": len(values)}
     for key, value in values.items():
-        assert run.artifact(key, "note.txt") == f"{key} {value}".encode()
+        assert run.artifact(key, "note.txt") == f"{key} {value}"
     expected = [{"key": key, "value": value} for key, value in sorted(values.items())]
     assert run.predictions().sort_by("key").to_pylist() == expected
     files = pyarrow.dataset.dataset(f"{run.path}/outputs", format="parquet").to_table()
@@ -97,7 +97,7 @@ def look(run: Run) -> dict[str, float]:
     """See that all that an unfinished run shows can be read."""
     found = {}
     for key in run.partitions["key"].to_pylist():
-        name, value = run.artifact(key, "note.txt").decode().split()
+        name, value = run.artifact(key, "note.txt").split()
         assert name == key
         found[key] = float(value)
     rows = run.predictions()

@@ -59,7 +59,7 @@ def test_an_overwritten_generation_goes_and_the_run_stays_whole(call) -> None:
     assert collect_garbage(run.store, "run", dry_run=False, grace_hours=0) == planned
     left = run.refresh()
     assert not {path for path, _ in planned.files} & set(left.store.list("runs/run/"))
-    assert left.artifact(3, "note.txt") == b"3 times 2"
+    assert left.artifact(3, "note.txt") == "3 times 2"
     assert sorted(left.predictions()["value"].to_pylist()) == [0, 2, 4, 6, 8, 10]
     assert collect_garbage(run.store, "run", dry_run=True, grace_hours=0).files == []
     again = call(2, "resume")
@@ -74,7 +74,7 @@ def test_what_a_resume_kept_stays(call) -> None:
     collect_garbage(store, "run", dry_run=False, grace_hours=0)
     run = call(1, "resume", keys=9)
     assert (run.kept, run.executed) == (8, 1)
-    assert [run.artifact(key, "note.txt") for key in (0, 8)] == [b"0 times 1", b"8 times 1"]
+    assert [run.artifact(key, "note.txt") for key in (0, 8)] == ["0 times 1", "8 times 1"]
 
 
 def test_nothing_is_deleted_while_somebody_works_on_the_run(call) -> None:

@@ -38,15 +38,15 @@ def files(run: Run) -> set[str]:
     return {name for name in names if not name.startswith("lease/")}
 
 
-def content(run: Run) -> dict[str, tuple[str, bytes]]:
+def content(run: Run) -> dict[str, tuple[str, str]]:
     """All that a reader can get of a run."""
     run = run.refresh()
     rows = run.partitions.select(["key", "status"]).to_pydict()
     found = {}
     for key, status in zip(rows["key"], rows["status"], strict=True):
-        found[key] = (status, b"".join(run.artifact(key, name) for name in run.artifacts(key)))
+        found[key] = (status, "".join(run.artifact(key, name) for name in run.artifacts(key)))
     output = sorted(row["key"] for row in run.predictions().to_pylist())
-    found["rows"] = ("", "".join(output).encode())
+    found["rows"] = ("", "".join(output))
     return found
 
 

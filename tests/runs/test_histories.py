@@ -185,9 +185,7 @@ def read(run: Run) -> Models:
     """Read all that a run shows: each partition's model and its output row, which must agree."""
     rows = run.partitions.select(["key", "status"]).to_pylist()
     found = {
-        row["key"]: run.artifact(row["key"], "note.txt").decode()
-        for row in rows
-        if row["status"] == "DONE"
+        row["key"]: run.artifact(row["key"], "note.txt") for row in rows if row["status"] == "DONE"
     }
     output = run.predictions().to_pylist()
     assert {row["key"]: f"{row['key']} {row['value']}" for row in output} == found

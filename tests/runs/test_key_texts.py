@@ -129,7 +129,7 @@ def test_a_run_takes_the_key_as_its_text(local_store) -> None:
     maker.commit((north, "DONE", 1.0), (south, "FAILED", 2.0))
     run = maker.end(2)
     for key in (north, PartitionContext(key=north).key_text, '"North, 1",2026-03-01'):
-        assert run.artifact(key, "note.txt") == f"{north} 1.0".encode()
+        assert run.artifact(key, "note.txt") == f"{north} 1.0"
         row = run.partition(key)
         assert (row["shop"], row["day"], row["status"], row["value"]) == (*north, "DONE", 1.0)
     assert run.partition("7,null")["error_message"] == f"bad {south}"

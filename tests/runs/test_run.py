@@ -57,7 +57,7 @@ def test_a_complete_run_tells_what_became_of_it(run) -> None:
     assert (run.kind, run.generation, run.executed, run.kept) == ("map", 1, 3, 0)
     assert statuses(run) == {"a": "DONE", "b": "DONE", "c": "FAILED"}
     assert run.partitions["value"].to_pylist() == [1.0, 2.0, 3.0]
-    assert run.artifact("a", "note.txt") == b"a 1.0"
+    assert run.artifact("a", "note.txt") == "a 1.0"
     assert run.artifact("b", "note.txt", lambda path: Path(path).read_text()) == "b 2.0"
     assert run.artifacts("c") == []
     assert run.logs("a") == ""
@@ -71,7 +71,7 @@ def test_a_complete_run_tells_what_became_of_it(run) -> None:
 def test_another_process_sees_the_same(run, run_python) -> None:
     script = (
         "import json, sys; from partwise.runs.run import Run; run = Run.open('run', sys.argv[1]);"
-        "print(json.dumps([run.status, run.counts, run.artifact('a', 'note.txt').decode()]))"
+        "print(json.dumps([run.status, run.counts, run.artifact('a', 'note.txt')]))"
     )
     assert run_python(script, run.store.url) == ["PARTIAL_FAILURE", run.counts, "a 1.0"]
 
@@ -103,7 +103,7 @@ def test_an_unfinished_run_shows_what_is_committed(make_run) -> None:
     run = run.refresh()
     assert (run.status, run.executed, run.summary) == (RunStatus.IN_PROGRESS, 3, None)
     assert statuses(run) == {"a": "DONE", "b": "DONE", "c": "FAILED"}
-    assert run.artifact("b", "note.txt") == b"b 2.0"
+    assert run.artifact("b", "note.txt") == "b 2.0"
     assert run.predictions()["value"].to_pylist() == [1.0, 2.0]
     with pytest.raises(PartitionNotFoundError, match=r"no partition 'x' yet\."):
         run.artifacts("x")
@@ -163,7 +163,7 @@ def test_of_two_executions_each_partition_counts_once(make_run) -> None:
     assert statuses(make_run.open()) == {"a": "DONE", "b": "DONE", "c": "FAILED"}
     run = make_run.end(3)
     assert run.counts == {"DONE": 2, "FAILED": 1}
-    assert run.artifact("b", "note.txt") == b"b 5.0"
+    assert run.artifact("b", "note.txt") == "b 5.0"
     assert run.predictions().sort_by("key")["value"].to_pylist() == [1.0, 5.0]
 
 
@@ -183,7 +183,7 @@ def test_a_complete_generation_is_seen_until_the_next_one_is_complete(run, make_
     shown = make_run.open()
     assert shown.status is RunStatus.IN_PROGRESS
     assert statuses(shown) == {"a": "DONE", "b": "DONE", "c": "FAILED"}
-    assert shown.artifact("a", "note.txt") == b"a 1.0"
+    assert shown.artifact("a", "note.txt") == "a 1.0"
     assert shown.predictions()["value"].to_pylist() == [1.0, 2.0]
     assert shown.shown is not None
     assert shown.shown.generation == 1
@@ -196,7 +196,7 @@ def test_a_complete_generation_is_seen_until_the_next_one_is_complete(run, make_
     assert make_run.open().predictions()["value"].to_pylist() == [9.0]
     # Handles and rows of the first generation outlive it, and it can be asked for.
     for older in (before, shown, Run.open("run", run.store, generation=1)):
-        assert older.artifact("a", "note.txt") == b"a 1.0"
+        assert older.artifact("a", "note.txt") == "a 1.0"
         assert older.predictions()["value"].to_pylist() == [1.0, 2.0]
     with pytest.raises(RunNotFoundError, match=r"'run' has no generation 3; its newest is 2\."):
         Run.open("run", run.store, generation=3)
@@ -216,7 +216,7 @@ def test_an_ending_that_comes_too_late_changes_nothing(make_run, monkeypatch) ->
     run = make_run.open()
     assert run.shown is not None
     assert run.shown.generation == 2
-    assert run.artifact("a", "note.txt") == b"a 2.0"
+    assert run.artifact("a", "note.txt") == "a 2.0"
     assert pq.read_table(folder(run) / "outputs")["value"].to_pylist() == [2.0]
 
 
@@ -248,12 +248,12 @@ def test_a_run_that_never_was_complete_shows_what_one_code_made_of_one_input(mak
         make_run.begin(code=code, inputs=inputs)
         make_run.commit(("a", "DONE", 3.0))
         make_run.leave()
-        assert make_run.open().artifact("a", "note.txt") == b"a 1.0"
+        assert make_run.open().artifact("a", "note.txt") == "a 1.0"
     make_run.begin(code="d", inputs="j")
     make_run.commit(("c", "DONE", 4.0))
     run = make_run.open()
     assert statuses(run) == {"a": "DONE", "c": "DONE"}
-    assert run.artifact("a", "note.txt") == b"a 3.0"
+    assert run.artifact("a", "note.txt") == "a 3.0"
     make_run.leave()
 
 
@@ -376,7 +376,7 @@ def test_a_bundle_that_was_changed_is_named(run) -> None:
         IntegrityError, match=rf"'note.txt' of .*'a' of the run 'run' .* {artifact.bundle}"
     ):
         run.artifact("a", "note.txt")
-    assert run.artifact("b", "note.txt") == b"b 2.0"
+    assert run.artifact("b", "note.txt") == "b 2.0"
     edit(run, artifact.bundle, lambda content: content[: artifact.offset + 2])
     with pytest.raises(IntegrityError, match=rf"runs/run/{artifact.bundle} .* ends before"):
         run.artifact("a", "note.txt")
@@ -436,7 +436,7 @@ def test_an_artifact_is_read_as_a_row_of_an_earlier_generation_describes_it(make
     make_run.commit(("a", "DONE", 2.0))
     run = make_run.open()
     assert run.read_artifact_of(row, "note.txt") == b"a 1.0"
-    assert run.newest.artifact("a", "note.txt") == b"a 2.0", "what the handle shows is as it was"
+    assert run.newest.artifact("a", "note.txt") == "a 2.0", "what the handle shows is as it was"
     with pytest.raises(ArtifactNotFoundError, match=r"has no artifact 'x'; it has note\.txt"):
         run.read_artifact_of(row, "x")
     make_run.leave()

@@ -1,7 +1,6 @@
 """Scripts that a real worker of a work pool runs, with files that only the caller has."""
 
 import contextvars
-import json
 import shutil
 import threading
 from pathlib import Path
@@ -109,7 +108,7 @@ def test_files_that_only_the_caller_has_reach_the_worker(
     caller.join(180)
     (run,) = ended
     assert run.status is RunStatus.SUCCESS
-    assert json.loads(run.artifact(0, "outputs/seen.json")) == {
+    assert run.artifact(0, "outputs/seen.json") == {
         "epochs": 3,
         "rows": "a,b\n1,2\n",
         "folder": {"one.txt": "one", "below/two.txt": "two"},
