@@ -1,7 +1,7 @@
 """Batches of arrays from a table, for one process or for several: what tensors are made of."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,10 @@ class BatchReader:
     order: BatchOrder
     single: bool
     """Whether rows are given one by one."""
+
+    def expanded(self) -> "BatchReader":
+        """Return a reader of the same batches, in which each number of a row is an array of one."""
+        return replace(self, forms={name: form.expanded() for name, form in self.forms.items()})
 
     def read(self, epoch: int, worker: int = 0, workers: int = 1) -> Iterator[dict[str, Any]]:
         """Read the batches of an epoch that are a worker's own.

@@ -40,9 +40,6 @@ class DataConnector:
 
     A connector can be pickled: it takes its own rows along, and not those of its neighbours.
 
-    Args:
-        table: The rows.
-
     Example:
         >>> def fit(data, context):
         ...     x, y = data.to_numpy(["price", "promo"]), data.to_numpy("sales")
@@ -219,6 +216,7 @@ class DataConnector:
         drop_last: bool = False,
         columns: Sequence[str] | None = None,
         seed: int = 0,
+        expand_dims: bool = False,
     ) -> Any:
         """The rows as a PyTorch `IterableDataset` of dictionaries of tensors.
 
@@ -241,10 +239,11 @@ class DataConnector:
             drop_last: Whether to leave out a last batch of fewer rows.
             columns: The columns to give, None for all.
             seed: Of the shuffle, 0 or more.
+            expand_dims: Whether columns of one value a row are of shape (batch_size, 1), as the
+                outputs of a layer are. A loss of these and labels (batch_size,) is of all pairs.
 
         Returns:
-            A dataset of dict[str, Tensor | list]: numbers, booleans, times and categories are
-            tensors of shape (batch_size, ...), text is a list. See `docs/types.md`.
+            A dataset of dict[str, Tensor | list], text being a list; see `docs/types.md`.
 
         Raises:
             ColumnError: There is no such column.
@@ -259,7 +258,8 @@ class DataConnector:
         """
         from partwise.connector.torch_dataset import torch_dataset
 
-        return torch_dataset(self._reader(columns, batch_size, shuffle, drop_last, seed))
+        reader = self._reader(columns, batch_size, shuffle, drop_last, seed)
+        return torch_dataset(reader.expanded() if expand_dims else reader)
 
     def to_tf_dataset(
         self,

@@ -5,7 +5,7 @@ A column's form is chosen once for all its rows, so that every batch has it in t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -38,6 +38,10 @@ class ColumnForm:
 
     has_nulls: bool = False
     """Whether a value is null; always False for what shows it as NaN, NaT or -1."""
+
+    def expanded(self) -> "ColumnForm":
+        """Return the form in which a value of one number is an array of one."""
+        return replace(self, shape=(1,)) if self.kind == "array" and not self.shape else self
 
 
 def column_form(column: pa.ChunkedArray) -> ColumnForm:
@@ -109,7 +113,7 @@ def _values(array: pa.Array, form: ColumnForm) -> Values:
             return list(parts)
         there = array.is_valid().to_numpy(zero_copy_only=False)
         return [part if valid else None for part, valid in zip(parts, there, strict=True)]
-    return _array(array, form.dtype)
+    return _array(array, form.dtype).reshape(len(array), *form.shape)
 
 
 def _array(array: pa.Array, dtype: np.dtype[Any]) -> np.ndarray:

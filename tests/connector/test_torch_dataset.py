@@ -189,6 +189,53 @@ def test_no_rows_are_no_batches():
     assert (list(dataset), len(dataset)) == ([], 0)
 
 
+def test_columns_of_one_value_have_a_second_dimension_where_asked():
+    kinds = {
+        "float": pa.array([0.0, 1.0, None, 3.0]),
+        "bool": pa.array([True, False, True, False]),
+        "day": pa.array([0, 1, None, 3], pa.date32()),
+        "category": pa.array(["a", "b", None, "a"]).dictionary_encode(),
+        "one": pa.array([[1.0], [2.0], [3.0], [4.0]], pa.list_(pa.float64(), 1)),
+        "pair": pa.array([[1, 2]] * 4, pa.list_(pa.int64(), 2)),
+        "text": pa.array(["a", None, "c", "d"]),
+        "lists": pa.array([[1], [], None, [2, 3]]),
+    }
+    data = DataConnector(pa.table(kinds))
+    [flat] = data.to_torch_dataset(batch_size=4)
+    [batch] = data.to_torch_dataset(batch_size=4, expand_dims=True)
+    for name in ("float", "bool", "day", "category"):
+        assert batch[name].shape == (4, 1)
+        assert torch.equal(batch[name].squeeze(1).nan_to_num(), flat[name].nan_to_num())
+        assert batch[name].dtype == flat[name].dtype
+    assert (batch["one"].shape, batch["pair"].shape) == ((4, 1), (4, 2))
+    assert batch["text"] == flat["text"]
+    assert [None if each is None else each.tolist() for each in batch["lists"]] == [
+        [1],
+        [],
+        None,
+        [2, 3],
+    ]
+    rows = data.to_torch_dataset(expand_dims=True, shuffle=True, columns=["bool", "pair"])
+    assert {row["bool"].shape for row in rows} == {(1,)}
+    loader = torch.utils.data.DataLoader(rows, batch_size=3)
+    assert [tuple(batch["bool"].shape) for batch in loader] == [(3, 1), (1, 1)]
+    empty = DataConnector(pa.table({"x": pa.array([], pa.float64())}))
+    assert list(empty.to_torch_dataset(batch_size=2, expand_dims=True)) == []
+    again = pickle.loads(pickle.dumps(rows))
+    assert [row["bool"].tolist() for row in again] == [row["bool"].tolist() for row in rows]
+
+
+def test_a_loss_of_two_shapes_is_of_all_pairs_of_rows():
+    data = DataConnector(pa.table({"y": [0.0, 1.0, 2.0, 3.0]}))
+    outputs = torch.arange(4.0).reshape(4, 1)
+    [flat], [wide] = (
+        data.to_torch_dataset(batch_size=4, expand_dims=expand_dims)
+        for expand_dims in (False, True)
+    )
+    assert ((outputs - flat["y"]) ** 2).mean() == 2.5
+    assert ((outputs - wide["y"]) ** 2).mean() == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
