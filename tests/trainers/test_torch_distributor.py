@@ -131,6 +131,29 @@ def reopen_by_environment(context):
     return total.item()
 
 
+def open_as_scripts_do(context):
+    """A script of torchrun, which finds all that it needs in the environment."""
+    import torch.distributed as dist
+
+    assert not dist.is_initialized()
+    address = f"tcp://{context.master_address}:{context.master_port}"
+    # Local ranks lack the variables RANK and WORLD_SIZE, which processes of a gang have.
+    place = {"rank": context.rank, "world_size": context.world_size}
+    method = {"address": address}.get(context.params["by"], context.params["by"])
+    dist.init_process_group(context.default_backend, init_method=method, **place)
+    total = torch.tensor([float(context.rank + 1)])
+    dist.all_reduce(total)
+    found = (total.item(), dist.get_rank(), dist.get_world_size())
+    dist.destroy_process_group()
+    return found
+
+
+def open_none():
+    import torch.distributed as dist
+
+    return dist.is_initialized()
+
+
 def end_late_on_rank_1(context):
     """Rank 1 uses the store of the group long after rank 0's function has returned."""
     import torch.distributed as dist
@@ -197,6 +220,8 @@ def read_epochs(context):
     }
 
 
+WAYS = (None, "env://", "address")
+
 CALLS = {
     "sum": TorchDistributor(sum_of_ranks, params={"lr": 0.1, "epochs": 1}),
     "sum again": TorchDistributor(sum_of_ranks),
@@ -206,6 +231,13 @@ CALLS = {
     "value error": TorchDistributor(raise_value_error),
     "closed by the function": TorchDistributor(close_itself),
     "reopened": TorchDistributor(reopen_by_environment),
+    **{
+        f"by {way}": TorchDistributor(
+            open_as_scripts_do, params={"by": way}, process_group="function"
+        )
+        for way in WAYS
+    },
+    "opened by nobody": TorchDistributor(open_none, process_group="function"),
     "late": TorchDistributor(end_late_on_rank_1),
     "nccl without GPUs": TorchDistributor(sum_of_ranks, backend="nccl"),
     "wrapped": TorchDistributor(return_wrapped),
@@ -275,6 +307,7 @@ def test_a_function_that_opens_the_group_itself_is_told_who_does(ranks):
         assert (refused.error, refused.cause) == ("InputError", "ValueError")
         assert "TorchDistributor has opened the process group" in refused.message
         assert "take that call out" in refused.message
+        assert 'process_group="function"' in refused.message
 
 
 def test_other_errors_stay_what_they_are(ranks):
@@ -286,6 +319,12 @@ def test_other_errors_stay_what_they_are(ranks):
 def test_a_function_may_close_the_group_and_open_it_by_the_environment(ranks):
     assert both(ranks, "closed by the function") == ["closed", "closed"]
     assert both(ranks, "reopened") == [2.0, 2.0]
+
+
+def test_a_function_opens_the_group_as_a_script_does(ranks):
+    for way in WAYS:
+        assert both(ranks, f"by {way}") == [(3.0, 0, 2), (3.0, 1, 2)]
+    assert both(ranks, "opened by nobody") == [False, False]
 
 
 def test_the_store_of_the_group_stays_until_all_ranks_have_ended(ranks):
@@ -364,6 +403,9 @@ def test_a_name_stands_for_its_function_from_the_start():
         ({"backend": "mpi"}, "backend='mpi'"),
         ({"timeout_s": 0}, "timeout_s=0"),
         ({"timeout_s": -1.0}, "timeout_s=-1.0"),
+        ({"process_group": "script"}, "process_group='script'"),
+        ({"process_group": "function", "backend": "gloo"}, "backend and timeout_s are what the"),
+        ({"process_group": "function", "timeout_s": 9}, "leave them out here"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, shown):

@@ -4,7 +4,7 @@ import inspect
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -28,8 +28,10 @@ class TorchDistributor:
     """Train one model by a function that runs on every rank of a gang.
 
     It opens torch's default process group, calls the function, and closes the group again, also
-    after an error. So the function must not call `init_process_group`; a script that runs as a
-    command of its own does, with "env://", as under torchrun. All variables of torchrun are set.
+    after an error. So the function must not call `init_process_group`, unless with
+    process_group="function": then it does, or a library such as accelerate or Lightning does it
+    for the function. A script that runs as a command of its own opens it, too. All variables of
+    torchrun are set, so that "env://" is all that a group needs.
 
     What rank 0's function returns is the model: a module, also one that is wrapped in
     DistributedDataParallel; a state dict, with `serde=TorchSerde(mode="state", factory=...)`; or a
@@ -54,6 +56,9 @@ class TorchDistributor:
     """What `context.params` holds; those of the call come first."""
     timeout_s: float | None = None
     """How long ranks wait for each other in a collective; None: as long as torch has it."""
+    process_group: Literal["distributor", "function"] = "distributor"
+    """Who opens the process group and closes it. Where the function does, backend and timeout_s are
+    its own: it finds the backend for its devices as `context.default_backend`."""
 
     def __new__(cls, *_: Any, **named: Any) -> Self:
         """Refuse names of before, which Python would call unexpected ones."""
@@ -78,6 +83,15 @@ class TorchDistributor:
             raise InputError(f'backend={self.backend!r}: it can be "auto", "gloo" or "nccl".')
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise InputError(f"timeout_s={self.timeout_s}: it must be more than 0, or None.")
+        if self.process_group not in ("distributor", "function"):
+            raise InputError(
+                f'process_group={self.process_group!r}: it can be "distributor" or "function".'
+            )
+        if self.process_group == "function" and (self.backend, self.timeout_s) != ("auto", None):
+            raise InputError(
+                'With process_group="function", backend and timeout_s are what the function gives '
+                "to init_process_group: leave them out here."
+            )
 
     def __call__(self, context: RankContext) -> Any:
         """Work as one rank; every rank of the gang has to call it.
@@ -86,9 +100,14 @@ class TorchDistributor:
             InputError: PyTorch is not installed, the backend does not fit the rank's devices, or
                 a process group is open already.
         """
+        opens = self.process_group == "distributor"
+        backend = self._backend(context) if opens else None
         given = {**self.params, **context.params}
-        with _process_group(context, self._backend(context), self.timeout_s) as opened:
-            joined = replace(opened, params=given)
+        with (
+            _meeting_place(context) as (found, store),
+            _process_group(found, store, backend, self.timeout_s) if backend else nullcontext(),
+        ):
+            joined = replace(found, params=given)
             set_context(joined)
             try:
                 outcome = self._call(joined)
@@ -103,12 +122,12 @@ class TorchDistributor:
         try:
             return function(context) if _takes_context(function) else function()
         except ValueError as error:
-            if _TWICE not in str(error):
+            if _TWICE not in str(error) or self.process_group == "function":
                 raise
             raise InputError(
                 "The function calls torch.distributed.init_process_group(), but TorchDistributor "
                 "has opened the process group before it called the function, and closes it: take "
-                "that call out, or run the script as a command, which opens it by itself."
+                'that call out, or pass process_group="function".'
             ) from error
 
     def _backend(self, context: RankContext) -> Backend:
@@ -143,12 +162,10 @@ def _takes_context(function: Callable[..., Any]) -> bool:
 
 
 @contextmanager
-def _process_group(
-    context: RankContext, backend: Backend, timeout_s: float | None
-) -> Iterator[RankContext]:
-    """Open torch's default process group and close it again, however the block ends.
+def _meeting_place(context: RankContext) -> "Iterator[tuple[RankContext, TCPStore]]":
+    """Open the store by which ranks find each other, and say so in the environment, for a while.
 
-    The context comes with the store of the group as the address of rank 0.
+    The context comes with that store as the address of rank 0.
     """
     try:
         import torch
@@ -160,27 +177,38 @@ def _process_group(
         ) from error
     if dist.is_initialized():
         raise InputError(
-            f"A process group is open on rank {context.rank} already; TorchDistributor opens it."
+            f"A process group is open on rank {context.rank} already; TorchDistributor opens it, "
+            'or the function does that it calls, with process_group="function".'
         )
     torch.set_num_threads(context.threads)
     if context.gpus:
         torch.cuda.set_device(context.device)
     store, port = _open_store(context)
-    joined = replace(context, addresses=((context.master_address, port), *context.addresses[1:]))
-    with _environment(joined):
-        dist.init_process_group(
-            backend,
-            store=store,
-            rank=context.rank,
-            world_size=context.world_size,
-            timeout=None if timeout_s is None else timedelta(seconds=timeout_s),
-        )
-        try:
-            yield joined
-        finally:
-            # The function may have closed it, as scripts do.
-            if dist.is_initialized():
-                dist.destroy_process_group()
+    found = replace(context, addresses=((context.master_address, port), *context.addresses[1:]))
+    with _environment(found):
+        yield found, store
+
+
+@contextmanager
+def _process_group(
+    context: RankContext, store: "TCPStore", backend: Backend, timeout_s: float | None
+) -> Iterator[None]:
+    """Open torch's default process group and close it again, however the block ends."""
+    import torch.distributed as dist
+
+    dist.init_process_group(
+        backend,
+        store=store,
+        rank=context.rank,
+        world_size=context.world_size,
+        timeout=None if timeout_s is None else timedelta(seconds=timeout_s),
+    )
+    try:
+        yield
+    finally:
+        # The function may have closed it, as scripts do.
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def _open_store(context: RankContext) -> "tuple[TCPStore, int]":
