@@ -195,3 +195,28 @@ def reason(error: BaseException) -> str:
     # What Keras and TensorFlow put before it.
     lines = [line for line in lines if not line.startswith(("Exception encountered", "in user"))]
     return (lines[0] if lines else type(error).__name__).rstrip(".") + "."
+
+
+_SCALARS = (str, int, float, type(None))  # a bool is an int
+_DEEPEST = 50
+
+
+def plain_value(value: Any, depth: int = 0) -> Any:
+    """Return a value as JSON holds it; TypeError or ValueError: it holds no such value.
+
+    Scalars of numpy and PyTorch are numbers, and tuples are lists.
+    """
+    if isinstance(value, _SCALARS):
+        return value
+    if depth > _DEEPEST:
+        raise ValueError("it is too deep")
+    if isinstance(value, list | tuple):
+        return [plain_value(item, depth + 1) for item in value]
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise TypeError("a mapping of JSON has texts as keys")
+        return {key: plain_value(item, depth + 1) for key, item in value.items()}
+    # A scalar of numpy; the only element of an array would lose that it was one.
+    if getattr(value, "shape", None) == () and isinstance(plain := value.item(), _SCALARS):
+        return plain
+    raise TypeError(f"JSON holds no {type(value).__name__}")

@@ -239,13 +239,18 @@ class PartitionContext:
 
         Raises:
             TrialPruned: The study gives the trial up; let it pass.
-            InputError: The step is not a count.
+            InputError: The step is not a count, or the metric no number.
 
         Example:
             >>> context.report(step=epoch, metric=rmse)  # doctest: +SKIP
         """
         if not isinstance(step, Integral) or step < 0:
             raise InputError(f"context.report() was given the step {step!r}, which is not a count.")
+        if isinstance(metric, str | bytes) or not hasattr(metric, "__float__"):
+            raise InputError(
+                f"context.report() was given a metric that is a {type(metric).__name__} and no "
+                "number: keep lists and texts by context.upload(values, 'values.json')."
+            )
         gives_up = self._link.report(int(step), float(metric))
         self._made.add("a report")
         if gives_up:

@@ -1,5 +1,6 @@
 """The process of a rank that calls a function: it opens what it was sent, works, and tells how."""
 
+import json
 import os
 import pickle
 import signal
@@ -33,7 +34,7 @@ from partwise.gangs.rank_settings import (
 from partwise.gangs.work import GangPayload, RankEnded
 from partwise.outcomes import PartitionStatus
 from partwise.processes.shared_files import name_own_files, own_folder_of
-from partwise.ranks.context import RankContext
+from partwise.ranks.context import REPORTED_FILE, RankContext
 from partwise.ranks.current_context import set_context
 from partwise.store.credentials import set_credentials
 from partwise.store.signing import parse_keys
@@ -189,6 +190,10 @@ def _describe(produced: Produced, context: RankContext) -> RankOutcome:
         path = context.model_directory.parent / f"file-{number}"
         path.write_bytes(content)
         files[name] = str(path)
+    if context.reported:
+        path = context.model_directory.parent / REPORTED_FILE
+        path.write_text(json.dumps(context.reported))
+        files.setdefault(REPORTED_FILE, str(path))
     files |= {name: str(path) for name, path in context.outputs.items()}
     return RankOutcome(
         status=produced.status.value,

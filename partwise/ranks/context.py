@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from partwise.errors import InputError
+from partwise.formatting import plain_value, reason
 from partwise.ranks.protocols import Backend, Checkpoints, Exchange, RankRows, Share
 from partwise.renamed import is_called_now
 
 if TYPE_CHECKING:
     from partwise.connector.data_connector import DataConnector
+
+REPORTED_FILE = "reported.json"
 
 RELEASE_S = 1.0
 """For so long a rank waits for its port to be free, which takes milliseconds."""
@@ -60,7 +63,9 @@ class RankContext:
     checkpoints: Checkpoints | None = None
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger("partwise.rank"))
     metrics: dict[str, float] = field(default_factory=dict)
-    """What `report` was given last, by name."""
+    """The numbers that `report` was given last, by name."""
+    reported: dict[str, Any] = field(default_factory=dict)
+    """What else `report` was given last: lists, texts and mappings, kept as `REPORTED_FILE`."""
     files: dict[str, bytes] = field(default_factory=dict)
     """Artifacts beside the model: what rank 0 puts here is kept with the run."""
     outputs: dict[str, Path] = field(default_factory=dict)
@@ -126,15 +131,23 @@ class RankContext:
             _await_release(port)
         return host, port
 
-    def report(self, **metrics: float) -> None:
+    def report(self, **values: Any) -> None:
         """Set metrics of this rank; the newest value of each stands in the ledger.
+
+        Lists, texts and mappings, which are no metrics, become the rank's artifact reported.json
+        when the gang has done its work: `run.artifact(0, "reported.json")["losses"]`.
 
         In a trial of `tune_model`, rank 0 tells with `step` among them how far it is: the study may
         then end the trial.
+
+        Raises:
+            InputError: A value is neither a number nor what JSON holds.
         """
-        self.metrics.update({name: float(value) for name, value in metrics.items()})
-        if self.on_step is not None and "step" in metrics:
-            self.on_step(int(metrics["step"]), metrics)
+        numbers, others = _divided(values)
+        self.metrics.update(numbers)
+        self.reported.update(others)
+        if self.on_step is not None and "step" in numbers:
+            self.on_step(int(numbers["step"]), numbers)
 
     def data(self, name: str = "train", *, equal: bool = True, group: str = "") -> "DataConnector":
         """Return this rank's rows as a connector; every rank has to call it alike.
@@ -248,6 +261,28 @@ class RankContext:
             StoreError: The store cannot be read.
         """
         return None if self.checkpoints is None else self.checkpoints.resume_from()
+
+
+def _divided(values: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, Any]]:
+    """Return the numbers among reported values, and what else JSON holds of them."""
+    numbers: dict[str, float] = {}
+    others: dict[str, Any] = {}
+    for name, value in values.items():
+        is_other = isinstance(value, str | list | tuple | dict)
+        with suppress(TypeError, ValueError, RuntimeError):
+            if not is_other:
+                # An array of one number is one.
+                numbers[name] = float(value.item() if getattr(value, "size", 0) == 1 else value)
+                continue
+        try:
+            # Of arrays and tensors with several values.
+            others[name] = plain_value(value if is_other else value.tolist())
+        except (TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"context.report() was given {name}, a {type(value).__name__}, which is neither a "
+                f"number nor what JSON holds: {reason(error)}."
+            ) from error
+    return numbers, others
 
 
 def _await_release(port: int) -> None:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from partwise.errors import InputError
 from partwise.ranks.checkpoint_schedule import CheckpointSchedule
@@ -28,9 +29,15 @@ UNFINISHED = ".unfinished"
 class ScriptContext(RankContext):
     """What a script can ask and tell, as a function can that is a rank."""
 
-    def report(self, **metrics: float) -> None:
-        """Set metrics of this rank; the newest value of each stands in the ledger."""
-        super().report(**metrics)
+    def report(self, **values: Any) -> None:
+        """Set metrics of this rank; the newest value of each stands in the ledger.
+
+        Lists, texts and mappings stand in the file reported-RANK.json among the outputs.
+        """
+        super().report(**values)
+        if self.reported:
+            path = self.model_directory / f"reported-{self.rank}.json"
+            path.write_text(json.dumps(self.reported))
         # As one write, and a line of its own, so that nothing else stands beside it.
         sys.stdout.write(f"{json.dumps({'metrics': self.metrics})}\n")
         sys.stdout.flush()

@@ -51,6 +51,8 @@ def tell_all(context: RankContext):
     assert get_context() is context
     print("hello from", context.rank)
     context.report(half=context.rank / 2)
+    if context.rank != 1:
+        context.report(losses=[3, 2.5], note=f"of {context.rank}")
     (context.model_directory / "notes").mkdir()
     (context.model_directory / "notes" / "rank.txt").write_text(str(context.rank))
     context.files["beside.bin"] = b"beside"
@@ -95,7 +97,11 @@ def test_ranks_know_each_other_and_rank_0_makes_the_model(dask_client, tmp_path)
         assert variables["MASTER_PORT"] == str(model["addresses"][0][1])
     assert read_artifact(spec, ends[0], "notes/rank.txt") == b"0"
     assert read_artifact(spec, ends[0], "beside.bin") == b"beside"
-    assert [[one.filename for one in end.artifacts] for end in ends[1:]] == [["log.txt"]] * 2
+    names = [["log.txt"], ["reported.json", "log.txt"]]
+    assert [[one.filename for one in end.artifacts] for end in ends[1:]] == names
+    for rank in (0, 2):
+        reported = json.loads(read_artifact(spec, ends[rank], "reported.json"))
+        assert reported == {"losses": [3, 2.5], "note": f"of {rank}"}
     assert read_artifact(spec, ends[2], "log.txt") == b"hello from 2\n"
     assert sorted(events.lines()) == [f"[rank {rank}] hello from {rank}" for rank in range(3)]
     assert len(events.of("joined")) == len(events.of("started")) == 2

@@ -145,13 +145,16 @@ def test_a_script_that_imports_partwise_reports_to_its_rank(tmp_path):
     text = """
         from partwise import get_context
         context = get_context()
-        context.report(loss=0.5)
+        context.report(loss=0.5, losses=[1.0, 0.5])
         context.report(loss=0.25, rank=context.rank, size=context.world_size)
         context.checkpoint(lambda folder: (folder / "state").write_text("x"), step=3)
     """
-    ended = run_script_ranks(tmp_path, {"main.py": textwrap.dedent(text)}, ranks=2)
+    files = {"main.py": textwrap.dedent(text)}
+    ended = run_script_ranks(tmp_path, files, ranks=2, outputs=("outputs/**",))
     assert [each.metrics for each in ended] == [
         {"loss": 0.25, "rank": rank, "size": 2} for rank in (0, 1)
     ]
+    reported = {name: content for each in ended for name, content in each.outputs.items()}
+    assert reported["outputs/reported-1.json"] == b'{"losses": [1.0, 0.5]}'
     store = Store.parse(tmp_path / "store")
     assert len(complete_checkpoints(store, run_path(RUN, "checkpoints"))) == 1

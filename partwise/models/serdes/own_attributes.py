@@ -8,8 +8,7 @@ import json
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-_SCALARS = (str, int, float, type(None))  # a bool is an int
-_DEEPEST = 50
+from partwise.formatting import plain_value
 
 
 def own_attributes(model: Any, of_library: AbstractSet[str]) -> tuple[dict[str, Any], list[str]]:
@@ -28,7 +27,7 @@ def own_attributes(model: Any, of_library: AbstractSet[str]) -> tuple[dict[str, 
         try:
             if hasattr(type(model), name):
                 raise TypeError(f"{name} would hide what the class has")
-            kept[name] = _plain(vars(model)[name])
+            kept[name] = plain_value(vars(model)[name])
         except (TypeError, ValueError):
             others.append(name)
     return dict(sorted(kept.items())), sorted(others)
@@ -46,21 +45,3 @@ def set_attributes(model: Any, text: str) -> None:
         if name.startswith("_") or name in vars(model) or hasattr(type(model), name):
             continue
         setattr(model, name, value)
-
-
-def _plain(value: Any, depth: int = 0) -> Any:
-    """Return a value as JSON holds it; TypeError or ValueError: it holds no such value."""
-    if isinstance(value, _SCALARS):
-        return value
-    if depth > _DEEPEST:
-        raise ValueError("it is too deep")
-    if isinstance(value, list | tuple):
-        return [_plain(item, depth + 1) for item in value]
-    if isinstance(value, dict):
-        if not all(isinstance(key, str) for key in value):
-            raise TypeError("a mapping of JSON has texts as keys")
-        return {key: _plain(item, depth + 1) for key, item in value.items()}
-    # A scalar of numpy; the only element of an array would lose that it was one.
-    if getattr(value, "shape", None) == () and isinstance(plain := value.item(), _SCALARS):
-        return plain
-    raise TypeError(f"JSON holds no {type(value).__name__}")
