@@ -53,8 +53,9 @@ class DistributedCall(RowsCall, VersionedCall):
     eval_data: EvalDataParameter = field(
         default_factory=dict, metadata=Role(decides=False, is_data=True).metadata
     )
-    """Rows to measure the model on, by a name of yours: a mapping of name to data. A function finds
-    them as `context.rows(name)`. Neither `filter` nor `columns` is for them."""
+    """Rows to measure the model on, by a name of yours: a mapping of name to data. For a function,
+    any more rows: it finds them as `context.rows(name)` or `context.data(name)`, with whole=True
+    all of them on every rank. Neither `filter` nor `columns` is for them."""
     serde: SerdeParameter = ""
     """How the model becomes a file: the name of a built-in serde such as "pickle". Empty: the
     native format of the model's library. From Python also a serde."""

@@ -149,7 +149,14 @@ class RankContext:
         if self.on_step is not None and "step" in numbers:
             self.on_step(int(numbers["step"]), numbers)
 
-    def data(self, name: str = "train", *, equal: bool = True, group: str = "") -> "DataConnector":
+    def data(
+        self,
+        name: str = "train",
+        *,
+        equal: bool = True,
+        group: str = "",
+        whole: bool = False,
+    ) -> "DataConnector":
         """Return this rank's rows as a connector; every rank has to call it alike.
 
         The rows lie in a file that is mapped into memory. The codes of categories mean the same on
@@ -161,17 +168,20 @@ class RankContext:
                 out. Ranks that wait for each other after each batch, as those of PyTorch do,
                 hang where one has a batch more.
             group: A column whose equal neighbours stay on one rank.
+            whole: Whether every rank gets all rows, as of a small table that rows are joined with.
 
         Raises:
             InputError: There is no such source.
 
         Example:
+            >>> stores = context.data("stores", whole=True).to_pandas()  # doctest: +SKIP
             >>> rows = context.data().to_torch_dataset(batch_size=64)  # doctest: +SKIP
             >>> for batch in DataLoader(rows, batch_size=None): ...  # doctest: +SKIP
         """
         from partwise.ranks.data import rank_data
 
-        return rank_data(self, self.files, self.share(name, equal=equal, group=group))
+        share = self.share(name, equal=equal and not whole, group=group, whole=whole)
+        return rank_data(self, self.files, share)
 
     @property
     def device(self) -> str:

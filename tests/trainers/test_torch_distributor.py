@@ -217,6 +217,7 @@ def read_epochs(context):
         "categories of more": context.data("more").categories("letter").to_pylist(),
         "kept": categories["letter"].to_pylist(),
         "rows": (data.num_rows, every.num_rows),
+        "whole": context.data("letters", whole=True).to_arrow()["letter"].to_pylist(),
     }
 
 
@@ -361,6 +362,7 @@ def test_two_ranks_make_the_parameters_of_one_process(ranks):
 
 def test_shares_are_equal_unless_all_rows_are_asked_for(ranks):
     assert [found["rows"] for found in both(ranks, "epochs")] == [(4, 4), (4, 5)]
+    assert [found["whole"] for found in both(ranks, "epochs")] == [LETTERS] * 2
 
 
 def test_a_code_means_the_same_on_every_rank(ranks):
