@@ -34,8 +34,9 @@ from partwise.gangs.rank_settings import (
 from partwise.gangs.work import GangPayload, RankEnded
 from partwise.outcomes import PartitionStatus
 from partwise.processes.shared_files import name_own_files, own_folder_of
-from partwise.ranks.context import REPORTED_FILE, RankContext
+from partwise.ranks.context import RankContext
 from partwise.ranks.current_context import set_context
+from partwise.runs.bundle import REPORTED_FILE
 from partwise.store.credentials import set_credentials
 from partwise.store.signing import parse_keys
 from partwise.store.store import Store

@@ -20,8 +20,6 @@ from partwise.renamed import is_called_now
 if TYPE_CHECKING:
     from partwise.connector.data_connector import DataConnector
 
-REPORTED_FILE = "reported.json"
-
 RELEASE_S = 1.0
 """For so long a rank waits for its port to be free, which takes milliseconds."""
 

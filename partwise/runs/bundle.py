@@ -30,6 +30,12 @@ TEXT_SUFFIXES = (".txt", ".md", ".csv", ".html", ".log", ".yaml")
 LOG_FILENAME = "log.txt"
 """The artifact that holds what a partition wrote."""
 
+REPORTED_FILE = "reported.json"
+"""The artifact with what a rank reported that is no number."""
+
+EVAL_RESULTS = "eval_results"
+"""Its name for what a boosted model of all ranks was measured in each round, as columns."""
+
 CATEGORIES_FILENAME = "partwise-categories.arrow"
 """The artifact that holds the categories of the rows that a model was trained on."""
 

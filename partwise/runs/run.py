@@ -27,7 +27,9 @@ from partwise.models.serdes import ModelSerde, resolve_serde, serde_by_name
 from partwise.outcomes import RunStatus
 from partwise.runs.artifact_files import WrittenFiles, write_artifact_files
 from partwise.runs.bundle import (
+    EVAL_RESULTS,
     LOG_FILENAME,
+    REPORTED_FILE,
     StoredArtifact,
     artifact_from_row,
     content_file,
@@ -384,6 +386,16 @@ class Run:
     def metrics(self) -> pa.Table:
         """One row per value of a metric: partition_id, metric, value."""
         return long_metrics(self.ledger)
+
+    @cached_property
+    def eval_results(self) -> pa.Table:
+        """Of one boosted model, a row per round: `round`, and <eval set>_<metric> of each eval set.
+
+        All rounds that were trained, those behind the best too. Empty where there is none.
+        """
+        if self.kind != "train-distributed" or REPORTED_FILE not in self.artifacts(0):
+            return pa.table({"round": pa.array([], pa.int64())})
+        return pa.table(self.artifact(0, REPORTED_FILE).get(EVAL_RESULTS, {"round": []}))
 
     @cached_property
     def trials(self) -> pa.Table:

@@ -250,6 +250,9 @@ def test_xgboost_from_rows_to_predictions_and_onnx(rows, store, cluster, capsys)
     alone = Run.open("alone", store)
     assert (run.counts, alone.counts) == ({"DONE": 2}, {"DONE": 1})
     assert alone.artifact(0, "model.ubj") == run.artifact(0, "model.ubj")
+    assert run.eval_results["round"].to_pylist() == [1, 2, 3, 4, 5]
+    last = run.partition(0)["all_rmse"]
+    assert run.eval_results["all_rmse"][-1].as_py() == pytest.approx(last)
     same = {"store": store, "cluster": cluster, "keep_columns": ["row"]}
     native = Run.open("used", store).predictions().sort_by("row")
     assert native["row"].to_pylist() == list(range(ROWS))

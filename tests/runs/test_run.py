@@ -447,3 +447,9 @@ def test_a_run_that_has_no_document_yet_is_not_named_as_another_one(tmp_path):
     store.write("runs/early/lease/0001.json", b"{}")
     with pytest.raises(RunNotFoundError, match=r"'early' in .* has no run\.json: it is being"):
         Run.open("early", store)
+
+
+def test_a_run_of_many_models_has_no_rounds(make_run) -> None:
+    make_run.begin()
+    make_run.commit(("a", "DONE", 1.0))
+    assert make_run.end(1).eval_results.to_pydict() == {"round": []}

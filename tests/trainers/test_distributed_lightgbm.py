@@ -274,6 +274,28 @@ def test_eval_sets_are_measured_as_a_whole():
     assert {"all_auc", "all_binary_logloss", "held out_auc"} <= {*results[0].metrics}
 
 
+def test_each_round_is_reported_alike_for_any_ranks(tmp_path):
+    parts, held_out = TABLE.slice(150), TABLE.slice(0, 150)
+    train(trainer(rounds=3), (), parts).model.save_model(tmp_path / "earlier.txt")
+    further = trainer(
+        rounds=4, params={**PARAMS, "metric": "l1,l2"}, continue_from=str(tmp_path / "earlier.txt")
+    )
+    found = []
+    for borders in ((), (100,)):
+
+        def reported(context):
+            result = further(context)
+            return None if result is None else Result(context.reported, result.metrics)
+
+        result = train(reported, borders, parts, {"held out": held_out})
+        measured = result.model["eval_results"]
+        assert measured["round"] == [4, 5, 6, 7]
+        assert measured["held out_l2"][-1] == result.metrics["held out_l2"]
+        found.append(measured)
+    assert found[0] == found[1]
+    assert list(found[0]) == ["round", "held out_l1", "held out_l2"]
+
+
 @pytest.mark.parametrize("start", ["", "earlier"])
 def test_early_stopping_keeps_the_best_round_on_every_rank_alike(start, tmp_path):
     shuffled = TABLE.take(np.random.default_rng(1).permutation(N_ROWS))

@@ -190,6 +190,45 @@ def test_early_stopping_is_in_the_same_round_for_any_division(tmp_path, metric):
         assert alone.metrics[f"held_out_{name}"] == pytest.approx(float(value), abs=1e-5)
 
 
+def test_each_round_is_reported(tmp_path):
+    rows, held_out = make_rows(400, seed=3), make_rows(100, seed=5)
+    fields = {
+        "features": ("x", "noise", "count", "color"),
+        "label": "label",
+        "params": {"objective": "binary:logistic", "eval_metric": ["error", "logloss"], "eta": 0.9},
+        "early_stopping_rounds": 3,
+        "rounds": 60,
+    }
+    trainer = DistributedXGBoost(**fields)
+    sources = {"train": CutRows(rows, (200,)), "held_out": CutRows(held_out, (40,))}
+    (result, first), (_, second) = run_rank_threads(
+        2,
+        lambda context: (trainer(context), context.reported),
+        sources,
+        tmp_path,
+        seed=5,
+        addresses=(("127.0.0.1", 0),) * 2,
+    )
+    assert second == {}
+    measured = first["eval_results"]
+    trained, kept = int(result.metrics["trained_rounds"]), int(result.metrics["rounds"])
+    assert measured["round"] == list(range(1, trained + 1))
+    assert measured["held_out_logloss"][kept - 1] == result.metrics["held_out_logloss"]
+    assert measured["held_out_error"][-1] == result.metrics["last_held_out_error"]
+    # Of a model that is continued, the numbers go on.
+    result.model.save_model(tmp_path / "earlier.ubj")
+    more = {**fields, "early_stopping_rounds": None, "rounds": 2}
+    further = DistributedXGBoost(**more, continue_from=str(tmp_path / "earlier.ubj"))
+    [(_, reported)] = run_rank_threads(
+        1,
+        lambda context: (further(context), context.reported),
+        {"train": CutRows(rows, ()), "held_out": CutRows(held_out, ())},
+        tmp_path,
+        addresses=(("127.0.0.1", 0),),
+    )
+    assert reported["eval_results"]["round"] == [kept + 1, kept + 2]
+
+
 def test_the_log_says_how_far_it_is(tmp_path, caplog):
     caplog.set_level("INFO", "partwise.rank")
     rows, held_out = make_rows(60), make_rows(30, seed=1)

@@ -16,7 +16,7 @@ from partwise.choices import Task  # noqa: TC001
 from partwise.errors import ColumnError, InputError
 from partwise.ranks.global_categories import global_categories
 from partwise.ranks.global_sample import SAMPLE_ROWS
-from partwise.runs.bundle import CATEGORIES_FILENAME
+from partwise.runs.bundle import CATEGORIES_FILENAME, EVAL_RESULTS
 from partwise.shuffle.shared_folder import table_bytes
 from partwise.tables.calendar import in_zones, source_columns, with_zones
 from partwise.tables.classes import with_classes
@@ -269,6 +269,12 @@ def row_counts(context: RankContext, rows: RankTable) -> list[int]:
     """Return how many labelled rows each rank has; each has to call it."""
     gathered = context.all_gather(rows.rows.to_bytes(8, "big"))
     return [int.from_bytes(content, "big") for content in gathered]
+
+
+def report_rounds(context: RankContext, measured: Mapping[str, Sequence[float]]) -> None:
+    """Keep what rank 0 measured in each round, as columns, for `run.eval_results`."""
+    if context.rank == 0 and measured:
+        context.report(**{EVAL_RESULTS: dict(measured)})
 
 
 def named_function(name: str) -> Any:

@@ -18,7 +18,12 @@ from partwise.ranks.global_sample import global_sample
 from partwise.settings import kind_field
 from partwise.tables.calendar import source_columns
 from partwise.tables.column_names import names_in_words
-from partwise.trainers.ranks.boosting import TRAIN, DistributedBoosting, named_function
+from partwise.trainers.ranks.boosting import (
+    TRAIN,
+    DistributedBoosting,
+    named_function,
+    report_rounds,
+)
 from partwise.trainers.ranks.lightgbm_objectives import (
     L2,
     gradients_of,
@@ -200,11 +205,11 @@ class DistributedLightGBM(DistributedBoosting):
         finally:
             if network is not None:
                 network.close()
+        report_rounds(context, trained.measured)
         if context.rank > 0:
             return None
-        null_labels = share.total_rows - total
-        metrics = {"rounds": trained.rounds, "train_rows": total, "null_label_rows": null_labels}
-        return Result(trained.booster, {**metrics, **trained.metrics})
+        counted = {"train_rows": total, "null_label_rows": share.total_rows - total}
+        return Result(trained.booster, {"rounds": trained.rounds, **counted, **trained.metrics})
 
     def _all_params(
         self, context: RankContext, task: Task, counts: Mapping[float, int]

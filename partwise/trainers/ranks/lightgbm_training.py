@@ -73,6 +73,8 @@ class Trained:
     rounds: int
     metrics: Mapping[str, float]
     """Of the eval sets, after the rounds that are kept: <eval set>_<metric>."""
+    measured: Mapping[str, list[float]]
+    """The same of each round that was trained, and its number as `round`."""
 
 
 def _mapped_rows(rows: RankTable, names: Sequence[str], categories: Categories) -> Any:
@@ -200,7 +202,7 @@ def _train(training: RankTraining, network: LightGBMNetwork) -> Trained:
         if earlier is not None:
             # Only its trees: what they predict is where the rows of the data sets begin.
             _safe_call(_LIB.LGBM_BoosterMerge(booster._handle, earlier._handle))
-        best, results = _boost(training, network, booster, objective)
+        best, results, measured = _boost(training, network, booster, objective)
         if training.gradients is not None and objective != _OWN:
             # By the objective in the text, who loads the model makes predictions of raw ones.
             _set_objective(booster, objective)
@@ -214,7 +216,9 @@ def _train(training: RankTraining, network: LightGBMNetwork) -> Trained:
         list(training.categories[name]) for name in training.columns.categorical
     ]
     metrics = {f"{each[0]}_{each[1]}": float(each[2]) for each in results}
-    return Trained(booster=booster, rounds=booster.current_iteration(), metrics=metrics)
+    return Trained(
+        booster=booster, rounds=booster.current_iteration(), metrics=metrics, measured=measured
+    )
 
 
 def _dataset(
@@ -258,8 +262,11 @@ def _dataset(
 
 def _boost(
     training: RankTraining, network: LightGBMNetwork, booster: Any, objective: str
-) -> tuple[int, list[Any]]:
-    """Train round by round, and return the best round, or 0 where all count, and its metrics."""
+) -> tuple[int, list[Any], dict[str, list[float]]]:
+    """Train round by round; return the best round, or 0 where all count, and its metrics.
+
+    Last are the numbers and metrics of all rounds, as columns.
+    """
     import lightgbm
 
     rows = training.rows
@@ -283,6 +290,7 @@ def _boost(
             min_delta=float(training.params.get("early_stopping_min_delta", 0.0)),
         )
     results: list[Any] = []
+    measured: dict[str, list[float]] = {}
     first = booster.current_iteration()
     own = training.gradients
     fobj = None if own is None else lambda raw, _: exact(own, raw)
@@ -296,6 +304,9 @@ def _boost(
         if is_own:
             _set_objective(booster, objective)
         results = booster.eval_valid(_feval(training))
+        measured.setdefault("round", []).append(number + 1)
+        for each in results:
+            measured.setdefault(f"{each[0]}_{each[1]}", []).append(float(each[2]))
         if is_own:
             _set_objective(booster, _OWN)
         if stopping is None:
@@ -313,8 +324,8 @@ def _boost(
             stopping(environment)
         except lightgbm.callback.EarlyStopException as stop:
             others = [each for each in results if each[0] != looked_at[0][0]]
-            return stop.best_iteration + 1, [*others, *stop.best_score]
-    return 0, results
+            return stop.best_iteration + 1, [*others, *stop.best_score], measured
+    return 0, results, measured
 
 
 def _set_objective(booster: Any, objective: str) -> None:

@@ -25,6 +25,7 @@ from partwise.trainers.ranks.boosting import (
     TRAIN,
     DistributedBoosting,
     named_function,
+    report_rounds,
     row_counts,
 )
 from partwise.trainers.ranks.xgboost_batches import FeatureTables, xgboost_batches
@@ -298,6 +299,13 @@ class _Training:
         with tempfile.TemporaryDirectory(prefix="xgboost-", dir=scratch) as pages:
             booster, history = self._train(context, pages)
         trained = booster.num_boosted_rounds()
+        columns: dict[str, Sequence[float]] = {}
+        for name, measured in history.items():
+            for metric, values in measured.items():
+                # Rounds of a model that is continued count, and have no values here.
+                columns["round"] = range(trained - len(values) + 1, trained + 1)
+                columns[f"{name}_{metric}"] = values
+        report_rounds(context, {name: list(values) for name, values in columns.items()})
         metrics: dict[str, float] = {}
         kept = trained
         if self.stopping_rounds:
