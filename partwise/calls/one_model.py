@@ -128,8 +128,9 @@ class TuneCall(RowsCall, ExecutedCall):
     eval_data: EvalDataParameter = field(
         default_factory=dict, metadata=Role(decides=False, is_data=True).metadata
     )
-    """More rows for such ranks, by name: the model of a distributed trainer is measured on each of
-    them."""
+    """A second table, by a name of yours: the rows that a built-in trainer is scored on, in place
+    of a holdout, and not trained on. For ranks any more rows by name: the model of a distributed
+    trainer is measured on each of them."""
     serde: SerdeParameter = ""
     """How models become files: the name of a built-in serde such as "pickle". Empty: the native
     format of the model's library. From Python also a serde."""

@@ -13,13 +13,20 @@ from partwise.engine.driver.payload import name_of
 from partwise.engine.scaling import ScalingConfig
 from partwise.engine.works import TrainWork
 from partwise.errors import InputError
-from partwise.evaluation import Backtest, CrossValidation, Evaluation, HoldoutFraction
+from partwise.evaluation import (
+    Backtest,
+    CrossValidation,
+    Evaluation,
+    HoldoutByTime,
+    HoldoutFraction,
+)
 from partwise.evaluation.metrics import MAXIMIZED
 from partwise.evaluation.scores import check_metric, find_metric
 from partwise.models.serdes import resolve_serde
 from partwise.planning.gang import eval_fingerprint, gang_sources
 from partwise.runs.claim import Identity
 from partwise.runs.trials import TRIAL_KEY
+from partwise.sources.derived import with_held_out
 from partwise.sources.descriptions import Source
 from partwise.studies.driver import Stopping
 from partwise.studies.gang_trials import GangPlan, with_settings
@@ -59,7 +66,11 @@ def prepare_study(
     if _is_for_gangs(function, call.scaling, eval_sources):
         sources = gang_sources(source, eval_sources, function)
         gang = GangPlan(function=function, serde=serde, scaling=call.scaling, sources=sources)
-    scored = _scored(function, gang, call, source)
+    rows, scoring = source, call
+    if eval_sources and gang is None:
+        read = _narrowed(source, function, DEFAULT_HOLDOUT)
+        rows, scoring = _with_eval_rows(call, read, eval_sources)
+    scored = _scored(function, gang, scoring, rows)
     search = SearchSpec(
         space=space,
         sampler=call.sampler,
@@ -82,7 +93,7 @@ def prepare_study(
     )
     return StudyPlan(
         identity=Identity(run_id=call.run_id, kind=call.run_kind(), key_columns=TRIAL_KEY),
-        source=_narrowed(source, function, call.holdout),
+        source=_narrowed(rows, function, scoring.holdout),
         work=TrialWork(
             train=TrainWork(function=scored.function, serde=serde), metric=scored.metric
         ),
@@ -100,6 +111,24 @@ def prepare_study(
     )
 
 
+def _with_eval_rows(
+    call: TuneCall, source: Source, eval_sources: Mapping[str, Source]
+) -> tuple[Source, TuneCall]:
+    """Return the rows of both tables, and the call with what holds out those of the second one."""
+    if len(eval_sources) > 1:
+        raise InputError(
+            f"Settings are scored on one table, and eval_data= has {', '.join(eval_sources)}."
+        )
+    if call.holdout != DEFAULT_HOLDOUT or call.fit_on == "all":
+        raise InputError(
+            "With eval_data= settings are scored on its rows, and no model is trained on them: "
+            'leave out holdout= and fit_on="all".'
+        )
+    [(name, held_out)] = eval_sources.items()
+    rows = with_held_out(source, held_out, f"eval_data {name!r}")
+    return rows, replace(call, holdout=HoldoutByTime(column=rows.name, start=1))
+
+
 def _narrowed(source: Source, function: Any, holdout: Evaluation) -> Source:
     reads = function.reads(source.schema) if hasattr(function, "reads") else None
     if reads is None:
@@ -115,16 +144,16 @@ def _is_for_gangs(
     if isinstance(function, DistributedBoosting | TorchDistributor):
         return True
     is_asked_for = scaling != DEFAULT_SCALING
-    if isinstance(function, BaseModel) and (is_asked_for or eval_sources):
+    if isinstance(function, BaseModel) and is_asked_for:
         raise InputError(
-            f"scaling= and eval_data= are for trials that several ranks train, and a "
-            f"{type(function).__name__} trains in one process: leave them out, or give "
-            "DistributedXGBoost, DistributedLightGBM, or a function of a rank's context."
+            f"scaling= is for trials that several ranks train, and a {type(function).__name__} "
+            "trains in one process: leave it out, or give DistributedXGBoost, "
+            "DistributedLightGBM, or a function of a rank's context."
         )
-    if eval_sources and not is_asked_for:
+    if eval_sources and not is_asked_for and not isinstance(function, BoostingTrainer):
         raise InputError(
-            "eval_data= is for trials that several ranks train: give scaling= too, such as "
-            "ScalingConfig(ranks=2)."
+            "eval_data= is for LightGBMTrainer and XGBoostTrainer, and for trials that several "
+            "ranks train: give scaling= too, such as ScalingConfig(ranks=2)."
         )
     return is_asked_for
 

@@ -1,7 +1,8 @@
 """A source with one column more, which says to which part of the whole each row belongs.
 
 `in_blocks` divides rows that one model is for, so that they can be worked on like partitions;
-`sampled` takes a few rows of all fragments, the same ones each time.
+`sampled` takes a few rows of all fragments, the same ones each time; `with_held_out` has rows of
+another source behind its own.
 """
 
 import hashlib
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from partwise.errors import ColumnError
 from partwise.sources.descriptions import Source, SourceDescription
 from partwise.sources.fragments import Fragment, Place, Selection
+from partwise.tables.column_names import columns_there
 from partwise.tables.keys.hashing import mix
 
 if TYPE_CHECKING:
@@ -174,6 +177,98 @@ def sampled(source: Source, name: str, value: int, rows: int = SAMPLE_ROWS) -> S
     return DerivedSource(source, _Sample(field=field, value=value, rows=rows))
 
 
+HELD_OUT = "held_out"
+"""The name of the column that tells rows of two sources apart, unless they have one so named."""
+
+
+class HeldOutSource:
+    """The rows of a source, and behind them those of another, which are scored on: a `Source`.
+
+    The column `name`, an int64 and the last one, is 0 in the one and 1 in the other.
+    """
+
+    def __init__(self, base: Source, held_out: Source, name: str) -> None:
+        self.name = name
+        self._base = base
+        self._held_out = held_out
+        self._field = pa.field(name, pa.int64(), nullable=False)
+        schema = base.schema.append(self._field)
+        self.selection = Selection(schema=schema, read_schema=schema, conditions=None)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of every batch."""
+        return self.selection.schema
+
+    def narrowed(self, columns: Sequence[str]) -> Source:
+        """The same source, of whose rows fewer columns are read; the added one stays."""
+        kept = [name for name in columns if name != self.name]
+        return HeldOutSource(self._base.narrowed(kept), self._held_out.narrowed(kept), self.name)
+
+    def fragments(self, keys: Sequence[str] = ()) -> Sequence[Fragment]:  # noqa: ARG002 (nothing is known of two sources alike)
+        """The parts of the one, then those of the other."""
+        names = tuple(self._base.schema.names)
+        return [
+            DerivedFragment(
+                fragment,
+                source.selection,
+                _Constant(field=self._field, value=value, columns=names),
+                None if source.selection.conditions else fragment.rows,
+                {},
+            )
+            for value, source in enumerate((self._base, self._held_out))
+            for fragment in source.fragments()
+        ]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read all rows, from the first one again at each call."""
+        for fragment in self.fragments():
+            yield from fragment.batches()
+
+    def buckets(self) -> frozenset[str]:
+        """The buckets that the rows of both are read from."""
+        return self._base.buckets() | self._held_out.buckets()
+
+    def refuse_empty(self) -> None:
+        """Raise `SourceError` where it is the filter that leaves no row."""
+        self._base.refuse_empty()
+
+    def description(self) -> SourceDescription:
+        """That of the rows, as large as both; their recipe opens them without the others."""
+        one, other = self._base.description(), self._held_out.description()
+        digest = hashlib.sha256(f"{one.fingerprint} {other.fingerprint}".encode())
+        return replace(
+            one,
+            fingerprint=digest.hexdigest(),
+            recurs=one.recurs and other.recurs,
+            rows=None if one.rows is None or other.rows is None else one.rows + other.rows,
+            size_bytes=one.size_bytes + other.size_bytes,
+        )
+
+
+def with_held_out(base: Source, held_out: Source, what: str) -> HeldOutSource:
+    """Return the rows of a source with those of another behind them.
+
+    Raises:
+        ColumnError: The other, which messages call `what`, lacks a column or has it of another
+            type.
+    """
+    there = held_out.schema
+    for field in base.schema:
+        if field.name not in there.names:
+            raise ColumnError(
+                f"The column {field.name!r} of the rows is missing in {what}; "
+                f"{columns_there(there.names, field.name)}"
+            )
+        if (kind := there.field(field.name).type) != field.type:
+            raise ColumnError(
+                f"The column {field.name!r} is {field.type}, and {kind} in {what}: give both one "
+                "type."
+            )
+    name = free_name(HELD_OUT, base.schema)
+    return HeldOutSource(base, held_out.narrowed(base.schema.names), name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Blocks:
     field: pa.Field
@@ -231,9 +326,13 @@ class _Constant:
 
     field: pa.Field
     value: Any
+    columns: tuple[str, ...] = ()
+    """The order of the others; empty: their own."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return (_with_value(batch, self.field, self.value) for batch in batches)
+        for batch in batches:
+            ordered = batch.select(list(self.columns)) if self.columns else batch
+            yield _with_value(ordered, self.field, self.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
