@@ -5,7 +5,8 @@ table; ConvNeXTV2, PLBart and XLM-RoBERTa-XL, which its guide named, were not. W
 
 - an image's channels are not a free axis, and its height and width are one only where the model
   takes other sizes than the one it was trained with;
-- encoders and decoders with past have no `input_ids`, for the encoder's keys and values are inputs.
+- encoders and decoders with past have no `input_ids`, for the encoder's keys and values are inputs;
+- an encoder of images with a decoder is one graph, where there were two files.
 
 A family (see `families.py`) says what its architectures take and give. An architecture of your own
 needs no row: pass your own `OnnxConfig`.
@@ -20,11 +21,17 @@ from partwise.transformers.families import (
     ImageOfOneSizeOnnxConfig,
     ImageOnnxConfig,
     InterpolatingImageOnnxConfig,
+    LongTextOnnxConfig,
     MaskedImageOnnxConfig,
     PageImageOnnxConfig,
     PageOnnxConfig,
     PerceiverOnnxConfig,
     PerhapsTypedTextOnnxConfig,
+    PixelTextOnnxConfig,
+    PooledImageOfOneSizeOnnxConfig,
+    ReadImageOnnxConfig,
+    SpeechOnnxConfig,
+    TextAndImageOfOneSizeOnnxConfig,
     TextAndImageOnnxConfig,
     TextOnnxConfig,
     TypedTextOnnxConfig,
@@ -95,7 +102,9 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         (*_DECODER, "sequence-classification", "token-classification"),
     ),
     "gptj": Architecture("GPT-J", OnnxConfigWithPast, (*_DECODER, *_READING)),
+    "groupvit": Architecture("GroupViT", TextAndImageOfOneSizeOnnxConfig, ("default",)),
     "ibert": Architecture("I-BERT", TextOnnxConfig, _ENCODER),
+    "imagegpt": Architecture("ImageGPT", PixelTextOnnxConfig, _IMAGE),
     "layoutlm": Architecture(
         "LayoutLM",
         PageOnnxConfig,
@@ -105,26 +114,43 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         "LayoutLMv3", PageImageOnnxConfig, ("default", *_READING, "token-classification")
     ),
     "levit": Architecture("LeViT", ImageOfOneSizeOnnxConfig, _IMAGE),
+    "longformer": Architecture("Longformer", LongTextOnnxConfig, _ENCODER),
     "longt5": Architecture("LongT5", seq2seq_config, _ENCODER_DECODER),
     "m2m-100": Architecture("M2M100", seq2seq_config, _ENCODER_DECODER),
     "marian": Architecture("Marian", seq2seq_config, _ALL),
     "mbart": Architecture("mBART", seq2seq_config, (*_ALL, *_READING)),
     "mobilebert": Architecture("MobileBERT", TypedTextOnnxConfig, _ENCODER),
+    "mobilenet-v1": Architecture("MobileNetV1", PooledImageOfOneSizeOnnxConfig, _IMAGE),
+    "mobilenet-v2": Architecture("MobileNetV2", PooledImageOfOneSizeOnnxConfig, _IMAGE),
     # It stretches what it makes of an image to whole patches, or does not, as its size has it.
     "mobilevit": Architecture("MobileViT", ImageOfOneSizeOnnxConfig, _IMAGE),
     "mt5": Architecture("MT5", seq2seq_config, _ENCODER_DECODER),
+    "owlvit": Architecture("OWL-ViT", TextAndImageOnnxConfig, ("default",)),
     "perceiver": Architecture(
         "Perceiver",
         PerceiverOnnxConfig,
         ("image-classification", "masked-lm", "sequence-classification"),
     ),
     "plbart": Architecture("PLBart", seq2seq_config, (*_ALL, "sequence-classification")),
+    "poolformer": Architecture("PoolFormer", ImageOnnxConfig, _IMAGE),
+    "rembert": Architecture("RemBERT", TypedTextOnnxConfig, _BOTH),
     "resnet": Architecture("ResNet", ImageOnnxConfig, _IMAGE),
     "roberta": Architecture("RoBERTa", TextOnnxConfig, _BOTH),
     "roformer": Architecture("RoFormer", TypedTextOnnxConfig, _BOTH),
+    "segformer": Architecture("SegFormer", ImageOnnxConfig, (*_IMAGE, "semantic-segmentation")),
     "squeezebert": Architecture("SqueezeBERT", TypedTextOnnxConfig, _ENCODER),
+    # It shifts windows, or does not, as an image's size has it.
+    "swin": Architecture("Swin", ImageOfOneSizeOnnxConfig, _IMAGE),
     "t5": Architecture("T5", seq2seq_config, _ENCODER_DECODER),
+    "vision-encoder-decoder": Architecture(
+        "Vision encoder and decoder", ReadImageOnnxConfig, ("vision2seq-lm",)
+    ),
     "vit": Architecture("ViT", InterpolatingImageOnnxConfig, _IMAGE),
+    "whisper": Architecture(
+        "Whisper",
+        SpeechOnnxConfig,
+        ("default", "default-with-past", "speech2seq-lm", "speech2seq-lm-with-past"),
+    ),
     "xlm": Architecture("XLM", TypedTextOnnxConfig, _BOTH),
     "xlm-roberta": Architecture("XLM-RoBERTa", TextOnnxConfig, _BOTH),
     "xlm-roberta-xl": Architecture("XLM-RoBERTa-XL", TextOnnxConfig, _BOTH),

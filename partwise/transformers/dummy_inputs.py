@@ -35,6 +35,8 @@ class DummyInputs:
                 return self._tokens(self._shape(name))
             case "attention_mask" | "decoder_attention_mask":
                 return self._mask(self._shape(name), from_left="past" in str(self._axes(name)))
+            case "global_attention_mask":
+                return self._random.integers(0, 2, self._shape(name))
             case "token_type_ids":
                 return self._random.integers(0, self._token_types(), self._shape(name))
             case "bbox":
@@ -42,6 +44,11 @@ class DummyInputs:
             case "pixel_values" | "inputs":
                 sizes = self._sizes
                 return self.numbers((sizes.batch, self._channels(), sizes.height, sizes.width))
+            case "input_features":
+                config = self._config
+                # The encoder halves them.
+                frames = 2 * int(config.max_source_positions)
+                return self.numbers((self._sizes.batch, int(config.num_mel_bins), frames))
             case "pixel_mask":
                 sizes = self._sizes
                 return self._mask((sizes.batch, sizes.height, sizes.width), from_left=False)

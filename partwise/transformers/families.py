@@ -9,6 +9,7 @@ from partwise.transformers.onnx_config import (
     OnnxConfigWithPast,
     OnnxSeq2SeqConfigWithPast,
 )
+from partwise.transformers.sizes import Sizes
 
 _IMAGE: Axes = {0: "batch", 2: "height", 3: "width"}
 _ROWS: Axes = {0: "batch"}
@@ -44,6 +45,30 @@ class PerhapsTypedTextOnnxConfig(TextOnnxConfig):
         if getattr(self.config, "type_vocab_size", 0):
             found["token_type_ids"] = found["input_ids"]
         return found
+
+
+class LongTextOnnxConfig(TextOnnxConfig):
+    """Longformer, of whose tokens some look at all others, and the rest at those nearby."""
+
+    text_inputs = ("input_ids", "attention_mask", "global_attention_mask")
+    notes = (
+        (
+            "The file compares all tokens with one another and masks those that are far away: its "
+            "memory grows with the square of a text's length, the model's with the length."
+        ),
+    )
+
+    @property
+    def outputs(self) -> Mapping[str, Axes]:
+        """See `OnnxConfig`; "default" gives what was made of the first token as well."""
+        pooled = {"pooler_output": _ROWS} if self.task == "default" else {}
+        return {**super().outputs, **pooled}
+
+
+class PixelTextOnnxConfig(TextOnnxConfig):
+    """ImageGPT, which reads the pixels of an image as tokens."""
+
+    text_inputs = ("input_ids",)
 
 
 class FlaubertOnnxConfig(TextOnnxConfig):
@@ -101,6 +126,16 @@ class ImageOfOneSizeOnnxConfig(ImageOnnxConfig):
         return {"pixel_values": _ROWS}
 
 
+class PooledImageOfOneSizeOnnxConfig(ImageOfOneSizeOnnxConfig):
+    """Those that also give what was made of the whole image."""
+
+    @property
+    def outputs(self) -> Mapping[str, Axes]:
+        """See `ImageOnnxConfig`."""
+        pooled = {"pooler_output": _ROWS} if self.task == "default" else {}
+        return {**super().outputs, **pooled}
+
+
 class MaskedImageOnnxConfig(ImageOnnxConfig):
     """Models of images with a mask that says where padding is."""
 
@@ -131,6 +166,26 @@ class TextAndImageOnnxConfig(OnnxConfig):
             "text_embeds": rows,
             "image_embeds": rows,
         }
+
+
+class TextAndImageOfOneSizeOnnxConfig(TextAndImageOnnxConfig):
+    """Those whose images have the one size that they were trained with."""
+
+    forward_arguments: ClassVar[Mapping[str, Any]] = {}
+
+    @property
+    def inputs(self) -> Mapping[str, Axes]:
+        """The texts and the images."""
+        return {**super().inputs, "pixel_values": _ROWS}
+
+
+class ReadImageOnnxConfig(OnnxConfig):
+    """An encoder of images of one size, and a decoder that writes what is to be read there."""
+
+    @property
+    def inputs(self) -> Mapping[str, Axes]:
+        """The image, and the text so far."""
+        return {"pixel_values": _ROWS, "decoder_input_ids": {0: "batch", 1: "decoder_sequence"}}
 
 
 class PerceiverOnnxConfig(OnnxConfig):
@@ -182,3 +237,37 @@ def seq2seq_config(config: Any, task: str = "default") -> OnnxConfig:
             return Seq2SeqEncodingOnnxConfig(config, task)
         case _:
             return OnnxSeq2SeqConfigWithPast(config, task)
+
+
+class SpeechOnnxConfig(OnnxSeq2SeqConfigWithPast):
+    """Whisper: an encoder of sound of one length, and a decoder that writes what is said."""
+
+    @property
+    def inputs(self) -> Mapping[str, Axes]:
+        """The sound and the text so far; with past, see `OnnxSeq2SeqConfigWithPast`."""
+        tokens = {"decoder_input_ids": {0: "batch", 1: "decoder_sequence"}}
+        if self.use_past and not self.is_prefill:
+            return {**tokens, **self.past_tensors("past_key_values", "past_decoder_sequence")}
+        return {"input_features": _ROWS, **tokens}
+
+    @property
+    def outputs(self) -> Mapping[str, Axes]:
+        """See `OnnxSeq2SeqConfigWithPast`; of the sound, as much is made for each row."""
+        return {
+            name: _ROWS if name == "encoder_last_hidden_state" else axes
+            for name, axes in super().outputs.items()
+        }
+
+    def past_tensors(self, prefix: str, length: str) -> dict[str, Axes]:
+        """See `OnnxSeq2SeqConfigWithPast`."""
+        return {
+            name: _ROWS if ".encoder." in name else axes
+            for name, axes in super().past_tensors(prefix, length).items()
+        }
+
+    def past_shape(self, name: str, sizes: Sizes) -> tuple[int, ...]:
+        """See `OnnxConfigWithPast`."""
+        if ".encoder." not in name:
+            return super().past_shape(name, sizes)
+        places = int(self.config.max_source_positions)
+        return (sizes.batch, self.num_attention_heads, places, self.head_size)

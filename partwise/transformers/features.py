@@ -14,6 +14,7 @@ Axes = Mapping[int, str]
 
 _ROWS: Axes = {0: "batch"}
 _TOKENS: Axes = {0: "batch", 1: "sequence"}
+_DECODED: Axes = {0: "batch", 1: "decoder_sequence"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,9 @@ FEATURES: Mapping[str, Feature] = {
     "default": Feature("AutoModel", {"last_hidden_state": _TOKENS}),
     "masked-lm": Feature("AutoModelForMaskedLM", {"logits": _TOKENS}),
     "causal-lm": Feature("AutoModelForCausalLM", {"logits": _TOKENS}, gives_tokens=True),
-    "seq2seq-lm": Feature(
-        "AutoModelForSeq2SeqLM",
-        {"logits": {0: "batch", 1: "decoder_sequence"}},
-        gives_tokens=True,
-    ),
+    "seq2seq-lm": Feature("AutoModelForSeq2SeqLM", {"logits": _DECODED}, gives_tokens=True),
+    "speech2seq-lm": Feature("AutoModelForSpeechSeq2Seq", {"logits": _DECODED}, gives_tokens=True),
+    "vision2seq-lm": Feature("AutoModelForImageTextToText", {"logits": _DECODED}),
     "sequence-classification": Feature("AutoModelForSequenceClassification", {"logits": _ROWS}),
     "token-classification": Feature("AutoModelForTokenClassification", {"logits": _TOKENS}),
     "multiple-choice": Feature("AutoModelForMultipleChoice", {"logits": {0: "batch", 1: "choice"}}),
@@ -51,6 +50,7 @@ FEATURES: Mapping[str, Feature] = {
         "AutoModelForImageSegmentation",
         {"logits": _ROWS, "pred_boxes": _ROWS, "pred_masks": _ROWS},
     ),
+    "semantic-segmentation": Feature("AutoModelForSemanticSegmentation", {"logits": _ROWS}),
 }
 """The features without past; with past, the same names end in `WITH_PAST`."""
 

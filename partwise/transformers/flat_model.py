@@ -134,9 +134,11 @@ def _cached(inputs: Mapping[str, Any], config: OnnxConfig) -> dict[str, Any]:
         DynamicCache([(layer[side]["key"], layer[side]["value"]) for layer in layers])
         for side in ("decoder", "encoder")
     ]
-    mask = inputs["attention_mask"]
     # What the encoder made of its tokens is in the cache already: only its shape is looked at.
-    encoded = mask.new_zeros((*mask.shape, config.config.d_model), dtype=caches[0].layers[0].dtype)
+    keys = caches[1].layers[0].keys
+    mask = inputs.get("attention_mask")
+    shape = (keys.shape[0], keys.shape[2]) if mask is None else mask.shape
+    encoded = keys.new_zeros((*shape, config.config.d_model))
     return {
         _PAST: EncoderDecoderCache(*caches),
         "encoder_outputs": BaseModelOutput(last_hidden_state=encoded),

@@ -117,4 +117,5 @@ def _append(
     """Put a token behind the others, or in their place, and let the mask grow by it."""
     tokens, mask = _tokens_name(config), _mask_name(config)
     feeds[tokens] = np.concatenate([feeds[tokens], token], axis=1) if keep else token
-    feeds[mask] = np.concatenate([feeds[mask], np.ones_like(token)], axis=1)
+    if mask in feeds:
+        feeds[mask] = np.concatenate([feeds[mask], np.ones_like(token)], axis=1)

@@ -94,7 +94,8 @@ def long_texts(model: Any, config: OnnxConfig, options: TransformersOptions) -> 
 
 def most_tokens(model: Any) -> int | None:
     """Return the most tokens that a model takes, earlier ones among them; None: any number."""
-    most = getattr(text_part(model.config), "max_position_embeddings", None)
+    text = text_part(model.config)
+    most = getattr(text, "max_position_embeddings", getattr(text, "max_target_positions", None))
     if not isinstance(most, int) or most < 1:
         return None
     # RoBERTa and its kin number tokens from behind that of padding.

@@ -1,4 +1,4 @@
-"""The 50 architectures, each tiny and with random weights."""
+"""The 62 architectures, each tiny and with random weights."""
 
 T = {
     "vocab_size": 99,
@@ -221,6 +221,80 @@ TINY = {
     },
     "mt5": T5,
     "t5": T5,
+    "longformer": dict(R, attention_window=4, sep_token_id=2),
+    "rembert": dict(T, input_embedding_size=16, output_embedding_size=24),
+    "whisper": {
+        **{name: S[name] for name in S if name != "max_position_embeddings"},
+        "num_mel_bins": 8,
+        "max_source_positions": 20,
+        "max_target_positions": 64,
+    },
+    "swin": {
+        "image_size": 32,
+        "patch_size": 4,
+        "num_channels": 3,
+        "embed_dim": 16,
+        "depths": [2, 2],
+        "num_heads": [2, 4],
+        "window_size": 3,
+    },
+    "segformer": {
+        "num_channels": 3,
+        "num_encoder_blocks": 4,
+        "depths": [1, 1, 1, 1],
+        "sr_ratios": [8, 4, 2, 1],
+        "hidden_sizes": [8, 8, 16, 16],
+        "num_attention_heads": [1, 1, 2, 2],
+        "decoder_hidden_size": 16,
+    },
+    "poolformer": {
+        "num_channels": 3,
+        "depths": [1, 1, 1, 1],
+        "hidden_sizes": [8, 8, 16, 16],
+    },
+    "mobilenet-v1": {"image_size": 64, "depth_multiplier": 0.25},
+    "mobilenet-v2": {"image_size": 64, "depth_multiplier": 0.25},
+    "imagegpt": {
+        "vocab_size": 99,
+        "n_positions": 64,
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 4,
+    },
+    "vision-encoder-decoder": {
+        "encoder": dict(V, model_type="vit"),
+        "decoder": {
+            "model_type": "gpt2",
+            "vocab_size": 99,
+            "n_positions": 64,
+            "n_embd": 32,
+            "n_layer": 2,
+            "n_head": 4,
+            "is_decoder": True,
+            "add_cross_attention": True,
+        },
+    },
+    "owlvit": {
+        "text_config": dict(
+            T, max_position_embeddings=16, eos_token_id=98, bos_token_id=97, pad_token_id=0
+        ),
+        "vision_config": V,
+        "projection_dim": 16,
+    },
+    "groupvit": {
+        "text_config": dict(
+            T, max_position_embeddings=64, eos_token_id=98, bos_token_id=97, pad_token_id=1
+        ),
+        "vision_config": dict(
+            V,
+            depths=[1, 1, 1],
+            num_group_tokens=[8, 4, 0],
+            num_output_groups=[8, 4, 4],
+            num_hidden_layers=3,
+        ),
+        "projection_dim": 16,
+        "projection_intermediate_dim": 32,
+    },
     "gpt2": {
         "vocab_size": 99,
         "n_positions": 64,
@@ -281,7 +355,7 @@ TINY = {
 
 # With weights as these initialise them, a few tiny layers give next to nothing.
 _SPREAD = 0.2
-_SPREAD_WIDER = ("detr", "levit", "mobilebert", "mobilevit", "perceiver", "yolos")
+_SPREAD_WIDER = ("detr", "levit", "mobilebert", "mobilevit", "perceiver", "poolformer", "yolos")
 
 
 def tiny_config(model_type: str, feature: str):
@@ -317,6 +391,12 @@ def tiny_model(model_type: str, feature: str):
                 torch.nn.init.normal_(weights, std=_SPREAD)
     if model_type == "mobilevit":
         _normalize(model)
+    if model_type.startswith("mobilenet"):
+        # So their values keep their size through fifty layers, of which half of V2's are linear.
+        kind = "relu" if model_type == "mobilenet-v1" else "linear"
+        for weights in model.parameters():
+            if weights.ndim > 1:
+                torch.nn.init.kaiming_normal_(weights, nonlinearity=kind)
     return model.eval()
 
 

@@ -237,7 +237,7 @@ def test_a_table_of_all_architectures_is_shown():
     ended = partwise("features")
     assert ended.code == 0
     lines = ended.out.splitlines()
-    assert len(lines) == 51
+    assert len(lines) == 63
     assert lines[1].split()[:3] == ["albert", "ALBERT", "default,"]
     found = json.loads(partwise("features", "--json").out)["architectures"]
     assert sum(len(each["features"]) for each in found) > 240
