@@ -100,7 +100,8 @@ class CheckpointOptions(ComparisonOptions):
     """onnx runs anywhere; torchscript and pt2 where torch is installed; neuron on AWS Neuron.
     Default: onnx."""
     opset: int | None = None
-    """The version of ONNX' operators. Default: the architecture's own."""
+    """The version of ONNX' operators, 11 to 25; those before 18 are written from a trace. Default:
+    the architecture's own."""
     external_data: bool = False
     """Put the weights into a file beside the model, model.onnx.data, even if they are small."""
     batch_size: int | None = None

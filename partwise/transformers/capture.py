@@ -17,9 +17,10 @@ from partwise.models.onnx_files import save_onnx
 from partwise.models.signature import Signature
 from partwise.models.torch_programs import tensors_of
 from partwise.transformers.flat_model import flat_model, nested, prepared
-from partwise.transformers.onnx_config import OnnxConfig
+from partwise.transformers.onnx_config import LOWEST_OPSET, OnnxConfig
 from partwise.transformers.options import TransformersOptions
 from partwise.transformers.patches import patched
+from partwise.transformers.traced_onnx import trace_onnx
 
 
 def write_onnx(
@@ -39,14 +40,17 @@ def write_onnx(
     """
     import onnx_ir
 
-    program = capture_onnx(model, config, opset)
     embedded = 0 if options.external_data == "always" else EMBEDDED_BYTES
-    # `lower_precision` needs the weights in the graph.
-    if options.quantize == "none":
-        move_weights(program, file_path, embedded)
-    graph = onnx_ir.to_proto(program)
-    # With its weights: the graph has copies of those that were not moved.
-    del program
+    if opset < LOWEST_OPSET:
+        graph = trace_onnx(model, config, opset)
+    else:
+        program = capture_onnx(model, config, opset)
+        # `lower_precision` needs the weights in the graph.
+        if options.quantize == "none":
+            move_weights(program, file_path, embedded)
+        graph = onnx_ir.to_proto(program)
+        # With its weights: the graph has copies of those that were not moved.
+        del program
     strip(graph)
     name_axes(graph.graph, {**config.inputs, **config.outputs})
     graph = lower_precision(graph, "full" if options.quantize == "none" else options.quantize)

@@ -21,7 +21,7 @@ from partwise.models.serdes import SERDES
 from partwise.transformers.attention import check_attention
 from partwise.transformers.capture import write_onnx
 from partwise.transformers.feature_choice import check_opset
-from partwise.transformers.onnx_config import OnnxConfig
+from partwise.transformers.onnx_config import LOWEST_OPSET, OnnxConfig
 from partwise.transformers.options import TransformersOptions
 from partwise.transformers.precision import check_precision, precision_notes
 from partwise.transformers.proof import Expected, configs_of, expect, judge_file, judge_generation
@@ -135,6 +135,12 @@ def _write(
     match options.format:
         case "onnx":
             write_onnx(model, config, signature, options, opset, file)
+            if opset < LOWEST_OPSET:
+                note = (
+                    f"Opset {opset} was written from a trace: right for the sizes that it was "
+                    "compared on."
+                )
+                return replace(expected, notes=(*expected.notes, note))
         case "torchscript":
             return write_torchscript(model, config, expected, options, file)
         case "pt2":

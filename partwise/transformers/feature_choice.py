@@ -7,7 +7,12 @@ from partwise.formatting import did_you_mean
 from partwise.tables.column_names import names_in_words
 from partwise.transformers.architectures import ARCHITECTURES, Architecture
 from partwise.transformers.features import feature_of
-from partwise.transformers.onnx_config import HIGHEST_OPSET, OnnxConfig
+from partwise.transformers.onnx_config import (
+    HIGHEST_OPSET,
+    LOWEST_OPSET,
+    LOWEST_TRACED_OPSET,
+    OnnxConfig,
+)
 
 
 def architecture_of(model_type: str) -> Architecture:
@@ -47,8 +52,9 @@ def config_for(model_config: Any, feature: str) -> OnnxConfig:
 
 def check_opset(config: OnnxConfig, opset: int | None) -> int:
     """Return the version of ONNX' operators to export with."""
-    lowest, highest = config.default_onnx_opset, HIGHEST_OPSET
-    chosen = opset or lowest
+    default, highest = config.default_onnx_opset, HIGHEST_OPSET
+    lowest = LOWEST_TRACED_OPSET if default == LOWEST_OPSET else default
+    chosen = opset or default
     if not lowest <= chosen <= highest:
         problem = "is not sufficient" if chosen < lowest else "cannot be written"
         raise OpsetError(

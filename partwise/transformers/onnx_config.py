@@ -18,6 +18,9 @@ from partwise.transformers.sizes import Sizes
 LOWEST_OPSET = 18
 """torch's exporter translates to this one, and lifts that to a newer one where it is asked to."""
 
+LOWEST_TRACED_OPSET = 11
+"""From here on torch's former exporter writes them, of a trace. transformers 4 had this default."""
+
 HIGHEST_OPSET = 25
 """The newest one that onnxscript 0.7 lifts a graph to."""
 
@@ -45,7 +48,8 @@ class OnnxConfig(ABC):
     """
 
     default_onnx_opset: ClassVar[int] = LOWEST_OPSET
-    """The version of ONNX' operators that it is exported with, and the lowest that suffices."""
+    """The version of ONNX' operators that it is exported with. Where it is another one than 18, it
+    is also the lowest that suffices."""
     forward_arguments: ClassVar[Mapping[str, Any]] = {}
     """Arguments of the model's forward that are not inputs, such as interpolate_pos_encoding."""
     scaled_for_validation: float = 5e-5

@@ -22,7 +22,8 @@ class TransformersOptions(FormSettings):
     )
     opset: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
         default=None,
-        description="The version of ONNX' operators. Default: the architecture's own.",
+        description="The version of ONNX' operators, 11 to 25; those before 18 are written from a "
+        "trace. Default: the architecture's own.",
     )
     atol: Annotated[float, Field(ge=0)] | SkipJsonSchema[None] = Field(
         title="Absolute tolerance",

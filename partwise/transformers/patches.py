@@ -11,10 +11,15 @@ _BLOOM = f"{_MODELS}.bloom.modeling_bloom"
 _LONGFORMER = f"{_MODELS}.longformer.modeling_longformer"
 
 
+Patch = tuple[Any, str, Callable[..., Any]]
+"""A module or class that is loaded, the name of a function of it, and another function."""
+
+
 @contextmanager
-def patched() -> Iterator[None]:
+def patched(*others: Patch) -> Iterator[None]:
     """Put functions that give the same in the place of those, and these back afterwards."""
-    found = [(owner, name, getattr(owner, name), new) for owner, name, new in _patches()]
+    patches = (*_patches(), *others)
+    found = [(owner, name, getattr(owner, name), new) for owner, name, new in patches]
     try:
         for owner, name, _, new in found:
             setattr(owner, name, new)
@@ -24,8 +29,7 @@ def patched() -> Iterator[None]:
             setattr(owner, name, original)
 
 
-def _patches() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-    """Give a module or class that is loaded, the name of a function of it, and another function."""
+def _patches() -> Iterator[Patch]:
     # Only of modules that are imported, as that of the model at hand is: others need no patch.
     for name in _SHIFTING:
         if module := sys.modules.get(name):

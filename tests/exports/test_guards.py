@@ -256,7 +256,7 @@ def test_operators_too_old_for_guards_are_left_alone(tmp_path):
     result = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n"])
     node = helper.make_node("Abs", ["x"], ["y"])
     graph = helper.make_graph([node], "graph", [value], [result])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 12)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 10)])
     signature = Proved("mlp", tmp_path).description.signature
     path = tmp_path / "old.onnx"
     onnx.save(model, path)

@@ -16,8 +16,11 @@ from partwise.exports.onnx.node_order import nodes_of
 from partwise.models.guards import GUARDS_KEY, NODE_PREFIX, Guard, to_metadata
 from partwise.models.signature import Signature
 
-_OPSET = 13
-"""Since which these operators take their axes as inputs."""
+_OPSET = 11
+"""The oldest that files are written with; not tried with older ones."""
+
+_AXES_AS_INPUTS = 13
+"""The opset since which Unsqueeze takes its axes as an input."""
 
 
 def add_guards(file_path: str, guards: Sequence[Guard], signature: Signature) -> bool:
@@ -30,12 +33,13 @@ def add_guards(file_path: str, guards: Sequence[Guard], signature: Signature) ->
     # Weights beside the file stay where they are, however large.
     model = onnx.load_model(file_path, load_external_data=False)
     versions = {entry.domain: entry.version for entry in model.opset_import}
-    if versions.get("", versions.get("ai.onnx", 0)) < _OPSET:
+    opset = versions.get("", versions.get("ai.onnx", 0))
+    if opset < _OPSET:
         return False
     dtypes = {tensor.name: np.dtype(tensor.dtype) for tensor in signature.inputs}
     for name in dict.fromkeys(guard.input for guard in guards):
         of_input = [guard for guard in guards if guard.input == name]
-        _guard_input(model.graph, name, dtypes[name], of_input)
+        _guard_input(model.graph, name, dtypes[name], of_input, opset)
     entries = {entry.key: entry.value for entry in model.metadata_props}
     given = entries.pop(GUARDS_KEY, "[]")
     entries[GUARDS_KEY] = given[:-1] + ", " * (given != "[]") + to_metadata(guards)[1:]
@@ -46,7 +50,9 @@ def add_guards(file_path: str, guards: Sequence[Guard], signature: Signature) ->
     return True
 
 
-def _guard_input(graph: Any, name: str, dtype: np.dtype[Any], guards: Sequence[Guard]) -> None:
+def _guard_input(
+    graph: Any, name: str, dtype: np.dtype[Any], guards: Sequence[Guard], opset: int
+) -> None:
     # Guards of a second round stand before those of the first: `name` is what the file takes.
     taken = {value for node in nodes_of(graph) for value in (*node.input, *node.output)}
     prefix = f"{NODE_PREFIX}{name}"
@@ -59,7 +65,7 @@ def _guard_input(graph: Any, name: str, dtype: np.dtype[Any], guards: Sequence[G
     for value in graph.output:
         if value.name == name:
             raise ValueError(f"{name!r} is an input and an output")
-    nodes, constants = _guard_nodes(name, prefix, _comparable(dtype), guards)
+    nodes, constants = _guard_nodes(name, prefix, _comparable(dtype), guards, opset)
     kept = list(graph.node)
     del graph.node[:]
     graph.node.extend([*nodes, *kept])
@@ -67,7 +73,7 @@ def _guard_input(graph: Any, name: str, dtype: np.dtype[Any], guards: Sequence[G
 
 
 def _guard_nodes(
-    name: str, prefix: str, computed: np.dtype[Any], guards: Sequence[Guard]
+    name: str, prefix: str, computed: np.dtype[Any], guards: Sequence[Guard], opset: int
 ) -> tuple[list[Any], list[Any]]:
     """Return the nodes and constants that pass an input on as `<prefix>_guarded`, or fail.
 
@@ -78,7 +84,11 @@ def _guard_nodes(
 
     kind = helper.np_dtype_to_tensor_dtype(computed)
     nodes = [helper.make_node("Cast", [name], [f"{prefix}_values"], to=kind)]
-    constants = [numpy_helper.from_array(np.zeros(1, np.int64), f"{prefix}_first")]
+    constants = []
+    unsqueeze = helper.make_node("Unsqueeze", [name], [f"{prefix}_one"], axes=[0])
+    if opset >= _AXES_AS_INPUTS:
+        constants.append(numpy_helper.from_array(np.zeros(1, np.int64), f"{prefix}_first"))
+        unsqueeze = helper.make_node("Unsqueeze", [name, f"{prefix}_first"], [f"{prefix}_one"])
     counts = []
     for place, guard in enumerate(guards):
         found, count = f"{prefix}_{place}", f"{prefix}_{place}_count"
@@ -98,7 +108,7 @@ def _guard_nodes(
         nodes.append(helper.make_node("Add", [index, count], [f"{prefix}_sum_{place}"]))
         index = f"{prefix}_sum_{place}"
     nodes += [
-        helper.make_node("Unsqueeze", [name, f"{prefix}_first"], [f"{prefix}_one"]),
+        unsqueeze,
         helper.make_node("Gather", [f"{prefix}_one", index], [f"{prefix}_guarded"], axis=0),
     ]
     for place, node in enumerate(nodes):
