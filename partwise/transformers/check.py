@@ -15,6 +15,7 @@ from partwise.models.onnx_files import read_graph
 from partwise.models.signature import METADATA_KEY, Signature
 from partwise.models.torch_programs import neuron_tracer
 from partwise.transformers import loading
+from partwise.transformers.all_outputs import FORMATS_OF_ALL, with_all_outputs
 from partwise.transformers.checkpoint_files import find_checkpoint, read_config
 from partwise.transformers.checkpoints import Checkpoint, OwnConfig, open_checkpoint
 from partwise.transformers.export import LIBRARIES, prefill_name, report_file
@@ -118,6 +119,9 @@ def _check_files(
     file: Path, checkpoint: Checkpoint, options: TransformersOptions
 ) -> list[FileReport]:
     model, config = checkpoint.model, checkpoint.config
+    graph = _read_graph(file, options.format)
+    if options.format in FORMATS_OF_ALL and set(graph.outputs) - set(config.outputs):
+        config = with_all_outputs(model, config, checkpoint.missing)
     prefill = file.with_name(prefill_name(file.name))
     configs = configs_of(config)
     if len(configs) > 1 and not prefill.is_file():
@@ -241,7 +245,13 @@ def _feature_of(folder: Path, graph: _Graph, options: TransformersOptions) -> st
 
 
 def _fits(config: OnnxConfig, graph: _Graph) -> bool:
-    return set(config.inputs) == set(graph.inputs) and set(config.outputs) == set(graph.outputs)
+    if set(config.inputs) != set(graph.inputs):
+        return False
+    # Programs of torch give all that a model gives.
+    is_more = graph.signature is not None and config.task == "default"
+    return set(config.outputs) == set(graph.outputs) or (
+        is_more and set(config.outputs) < set(graph.outputs)
+    )
 
 
 def _class_names(model_config: Any, feature: str) -> set[str]:

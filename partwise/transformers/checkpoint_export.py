@@ -58,7 +58,14 @@ def export_checkpoint(
 
 def _export(checkpoint: Checkpoint, output: Path, options: TransformersOptions) -> ExportReport:
     try:
-        report = export(checkpoint.model, checkpoint.config, output, options, checkpoint.real)
+        report = export(
+            checkpoint.model,
+            checkpoint.config,
+            output,
+            options,
+            checkpoint.real,
+            missing=checkpoint.missing,
+        )
     except TransformersMismatchError as error:
         error.report = checkpoint.noted(error.report)
         raise

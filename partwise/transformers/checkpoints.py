@@ -39,6 +39,8 @@ class Checkpoint:
     """Inputs that its preprocessor made, by the name of the case."""
     folder: Path
     """Where it was read from."""
+    missing: frozenset[str] = frozenset()
+    """Names of weights that the checkpoint lacks, and that the feature does not need."""
     notes: tuple[str, ...] = ()
     """What a person should know of how it was read."""
 
@@ -96,5 +98,6 @@ def open_checkpoint(
         config=config,
         real=real.by_case,
         folder=folder,
+        missing=missing,
         notes=(*notes, *real.notes),
     )

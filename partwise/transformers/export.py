@@ -4,7 +4,7 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -18,6 +18,7 @@ from partwise.choices import TransformersFormat
 from partwise.errors import ExportMismatchError, InputError, StoreError
 from partwise.exports.proof.verdict import Verdict
 from partwise.models.serdes import SERDES
+from partwise.transformers.all_outputs import FORMATS_OF_ALL, with_all_outputs
 from partwise.transformers.attention import check_attention
 from partwise.transformers.capture import write_onnx
 from partwise.transformers.feature_choice import check_opset
@@ -58,8 +59,12 @@ def export(
     output: Path | str,
     options: TransformersOptions | None = None,
     real: RealInputs | None = None,
+    *,
+    missing: Collection[str] = (),
 ) -> ExportReport:
     """Export a model, prove its files, and only then move them to where they are wanted.
+
+    As torchscript and for neuron, a model without a head gives all that it has, BERT a pooled one.
 
     Args:
         model: A `transformers.PreTrainedModel` on the CPU.
@@ -67,6 +72,7 @@ def export(
         output: A folder, which is made, or the path of the one file, with a suffix.
         options: How it is exported, and compared.
         real: Inputs to compare on in addition to random ones.
+        missing: Names of weights that are random numbers, for the model was read without them.
 
     Example:
         >>> config = config_for(model.config, "sequence-classification")  # doctest: +SKIP
@@ -78,6 +84,8 @@ def export(
     check_precision(model)
     check_attention(model.config)
     opset = check_opset(config, options.opset) if options.format == "onnx" else None
+    if options.format in FORMATS_OF_ALL:
+        config = with_all_outputs(model, config, missing)
     folder, file_name = place(output, options)
     start = time.monotonic()
     # On the disk of the output, where moving a file is one step; a mismatch leaves nothing of it.

@@ -73,7 +73,7 @@ def check_missing(model: Any, config: OnnxConfig, missing: Collection[str], fold
     """
     if not missing:
         return
-    needed = sorted(_needed(model, config, missing))
+    needed = sorted(needed_weights(model, config, missing))
     if not needed:
         return
     named = names_in_words(needed[:_MOST_NAMED])
@@ -84,7 +84,7 @@ def check_missing(model: Any, config: OnnxConfig, missing: Collection[str], fold
     )
 
 
-def _needed(model: Any, config: OnnxConfig, missing: Collection[str]) -> set[str]:
+def needed_weights(model: Any, config: OnnxConfig, missing: Collection[str]) -> set[str]:
     """Return the names of those weights that some output depends on, by its derivative."""
     import torch
 

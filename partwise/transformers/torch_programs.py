@@ -4,10 +4,12 @@ All three run where torch is installed, without transformers. A trace has the pa
 took, so its file says which sizes it holds for: those that it was compared on, or only its own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from partwise.errors import ExportRefusedError, IntegrityError
 from partwise.exports.neuron import NEURON_TOLERANCE
@@ -26,7 +28,7 @@ from partwise.models.torch_programs import (
 )
 from partwise.transformers.cases import make_cases
 from partwise.transformers.features import is_with_past
-from partwise.transformers.flat_model import positional_model, prepared
+from partwise.transformers.flat_model import positional_model, prepared, run_model
 from partwise.transformers.onnx_config import OnnxConfig
 from partwise.transformers.options import TransformersOptions
 from partwise.transformers.patches import patched
@@ -42,6 +44,8 @@ _FORMATS_OF_OPTIONS = {
     "sequence_length": ("torchscript", "neuron"),
 }
 _FIXED_CASES = 3
+_FILLED_IN = {"attention_mask": "ones_like", "token_type_ids": "zeros_like"}
+"""Inputs that models fill in where they are not given, and the functions of torch that do so."""
 
 
 def check_format(config: OnnxConfig, options: TransformersOptions) -> None:
@@ -141,11 +145,61 @@ def _traced_fixed(
 def _trace(model: Any, config: OnnxConfig, sizes: Sizes) -> Any:
     import torch
 
+    optional = _optional_inputs(model, config)
+
     def trace(module: Any, inputs: tuple[Any, ...]) -> Any:
         # torch would compare it on the traced inputs once more; the proof does, and on others.
-        return torch.jit.trace(module, inputs, check_trace=False)
+        traced = torch.jit.trace(module, inputs, check_trace=False)
+        return _with_names(traced, list(config.inputs), optional)
 
     return _program(model, config, sizes, trace, "torch.jit.trace does not capture")
+
+
+def _with_names(traced: Any, names: Sequence[str], optional: Mapping[str, str]) -> Any:
+    """Return a program whose arguments have names, and of which some may be left out.
+
+    A trace has the names of a function's arguments, and ours takes any number of them.
+    """
+    import torch
+
+    class Named(torch.nn.Module):  # type: ignore[misc]  # mypy does not read torch
+        def __init__(self) -> None:
+            super().__init__()
+            self.traced = traced
+
+    words = [name.replace(".", "_") for name in names]
+    arguments = [
+        f"{word}: Optional[Tensor] = None" if name in optional else f"{word}: Tensor"
+        for name, word in zip(names, words, strict=True)
+    ]
+    lines = [f"def forward(self, {', '.join(arguments)}):"]
+    for name, function in optional.items():
+        lines += [f"    if {name} is None:", f"        {name} = torch.{function}({names[0]})"]
+    lines += [f"    return self.traced({', '.join(words)})", ""]
+    program = torch.jit.script(Named().eval())
+    program.define("\n".join(lines))
+    return program
+
+
+def _optional_inputs(model: Any, config: OnnxConfig) -> dict[str, str]:
+    """Return the last inputs that a model fills in itself, with torch's functions that do so.
+
+    The others come first, as arguments without a default do.
+    """
+    first, *others = config.inputs
+    optional: dict[str, str] = {}
+    for name in reversed(others):
+        if name not in _FILLED_IN or config.inputs[name] != config.inputs[first]:
+            break
+        optional[name] = _FILLED_IN[name]
+    feeds = config.generate_dummy_inputs(config.sizes_for_export)
+    for name, function in optional.items():
+        feeds[name] = getattr(np, function)(feeds[first])
+    given = {name: values for name, values in feeds.items() if name not in optional}
+    filled, own = run_model(model, config, feeds), run_model(model, config, given)
+    # XLM adds nothing where it is given no types, and a row of its table where it is given zeros.
+    is_same = all(np.allclose(own[name], filled[name], atol=1e-6) for name in filled)
+    return dict(reversed(optional.items())) if is_same else {}
 
 
 def write_pt2(model: Any, config: OnnxConfig, signature: Signature, file_path: Path) -> None:

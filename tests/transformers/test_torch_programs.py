@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,6 +15,8 @@ import pytest
 from partwise.errors import ExportRefusedError, InputError
 from partwise.exports.proof.judge import judge
 from partwise.models.torch_programs import NeuronModel, Pt2Model, TorchScriptModel
+from partwise.transformers.check import check_export
+from partwise.transformers.checkpoint_export import export_checkpoint
 from partwise.transformers.export import TransformersMismatchError, export
 from partwise.transformers.feature_choice import config_for
 from partwise.transformers.flat_model import run_model
@@ -414,3 +417,78 @@ def test_without_the_sdk_of_neuron_nothing_is_done(monkeypatch, tmp_path):
         exported(model, "default", tmp_path / "new", "neuron")
 
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def traced_bert(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ExportReport, Path]:
+    model = tiny_model("bert", "default")
+    folder = tmp_path_factory.mktemp("traced-bert")
+    report, _, _ = exported(model, "default", folder, "torchscript")
+    return model, report, folder / FILES["torchscript"]
+
+
+def loaded_by_torch(file: Path) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.load(file)
+
+
+def test_the_lines_that_load_a_trace_of_bert_run_as_they_are(traced_bert):
+    """Two tensors by their place, and two outputs by theirs."""
+    model, report, file = traced_bert
+    tokens_tensor = torch.tensor([[11, 12, 13, 14, 15, 16, 17]])
+    segments_tensors = torch.tensor([[0, 0, 0, 1, 1, 1, 1]])
+    dummy_input = [tokens_tensor, segments_tensors]
+
+    loaded = loaded_by_torch(file)
+    loaded.eval()
+    all_encoder_layers, pooled_output = loaded(*dummy_input)
+
+    own = model(*dummy_input)
+    torch.testing.assert_close(all_encoder_layers, own.last_hidden_state)
+    torch.testing.assert_close(pooled_output, own.pooler_output)
+    assert [each.name for each in report.files[0].outputs] == ["last_hidden_state", "pooler_output"]
+
+
+def test_a_trace_has_the_names_of_its_inputs_and_fills_in_what_the_model_does(traced_bert):
+    model, _, file = traced_bert
+    tokens, types = torch.tensor([[11, 12, 13], [14, 15, 16]]), torch.tensor([[0, 0, 1]] * 2)
+
+    loaded = loaded_by_torch(file)
+
+    assert "Tensor input_ids, Tensor? attention_mask=None, Tensor? token_type_ids=None" in str(
+        loaded.forward.schema
+    )
+    torch.testing.assert_close(loaded(tokens)[0], model(tokens)[0])
+    for given in ({"token_type_ids": types}, {"attention_mask": 1 - types}):
+        torch.testing.assert_close(loaded(tokens, **given)[1], model(tokens, **given)[1])
+
+
+def test_a_model_that_adds_nothing_for_no_types_has_to_be_given_them(tmp_path):
+    """XLM adds a row of its table of tokens for a type of 0, and none where there are no types."""
+    exported(tiny_model("xlm", "default"), "default", tmp_path, "torchscript", sequence_length=12)
+
+    schema = str(loaded_by_torch(tmp_path / FILES["torchscript"]).forward.schema)
+
+    assert "Tensor input_ids, Tensor attention_mask, Tensor token_type_ids)" in schema
+
+
+def test_an_output_of_weights_that_are_missing_is_left_out(tmp_path):
+    tiny_model("bert", "masked-lm").save_pretrained(tmp_path / "bert")
+    options = TransformersOptions(format="torchscript", sequence_length=8)
+
+    report = export_checkpoint(str(tmp_path / "bert"), "default", tmp_path / "out", options)
+
+    (file,) = report.files
+    assert [each.name for each in file.outputs] == ["last_hidden_state"]
+    assert "It gives no 'pooler_output', whose weights are missing." in file.notes
+
+
+def test_a_trace_of_all_outputs_is_checked_with_them(traced_bert, tmp_path):
+    model, _, file = traced_bert
+    model.save_pretrained(tmp_path)
+
+    report = check_export(file, str(tmp_path))
+
+    assert (report.feature, report.is_right) == ("default", True)
+    assert len(report.files[0].outputs) == 2
