@@ -25,6 +25,7 @@ def trace_onnx(model: Any, config: OnnxConfig, opset: int) -> Any:
     """
     import onnx
     import torch
+    from transformers import masking_utils
 
     inputs = tensors_of(config.generate_dummy_inputs(config.sizes_for_export))
     # In a folder: beyond 2 GB torch gives each weight a file of its own.
@@ -36,6 +37,8 @@ def trace_onnx(model: Any, config: OnnxConfig, opset: int) -> Any:
                 capturing(model),
                 patched(
                     (torch.nn.functional, "scaled_dot_product_attention", attend_plainly),
+                    # No row here holds several texts, which it looks for in a model without a mask.
+                    (masking_utils, "find_packed_sequence_indices", lambda *_: None),
                     # Where it fails it prints the whole graph, past Python's own stdout.
                     (torch._C, "_jit_onnx_log", lambda *_: None),
                 ),

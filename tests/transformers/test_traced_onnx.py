@@ -27,7 +27,7 @@ numpy = Lazily("numpy")
         pytest.param("gpt2", "causal-lm-with-past", 11, marks=pytest.mark.slow),
         pytest.param("data2vec-vision", "image-classification", 13, marks=pytest.mark.slow),
         pytest.param("t5", "seq2seq-lm-with-past", 12, marks=pytest.mark.slow),
-        pytest.param("whisper", "speech2seq-lm-with-past", 17, marks=pytest.mark.slow),
+        pytest.param("whisper", "speech2seq-lm", 17, marks=pytest.mark.slow),
     ],
 )
 def test_a_file_of_an_older_opset_is_proved_as_any_other(model_type, feature, opset, tmp_path):
