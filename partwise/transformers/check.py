@@ -138,7 +138,7 @@ def _check_files(
         verdict = judge_file(str(path), model, expected)
         # After the judge, which knows nothing of other writers.
         if not graph.is_ours:
-            verdict = _without_signature(verdict)
+            verdict = without_signature(verdict)
         start = prefill if len(configs) > 1 else file
         count = options.generated_tokens
         verdict = judge_generation(verdict, model, each, expected.expectation, path, start, count)
@@ -176,7 +176,7 @@ def _fixed_sizes(signature: Signature, config: OnnxConfig) -> dict[str, int]:
     return found
 
 
-def _without_signature(verdict: Verdict) -> Verdict:
+def without_signature(verdict: Verdict) -> Verdict:
     """Return a verdict that does not mind a missing signature."""
     return Verdict(
         findings=tuple(finding for finding in verdict.findings if finding.check != "signature"),

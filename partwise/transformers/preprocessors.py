@@ -63,20 +63,51 @@ def make_real_inputs(
     """
     if not _may_have_any(config, options):
         return Preprocessed()
-    is_named = options.preprocessor != "auto"
     makers, problems = _open(folder, config, options)
+    is_named = options.preprocessor != "auto"
+    return _make(makers, problems, config, str(folder), is_named=is_named)
+
+
+def real_inputs_of(preprocessor: Any, config: OnnxConfig) -> Preprocessed:
+    """Return two rows as a tokenizer, an image processor or a processor makes them.
+
+    What it is none of, or cannot make, is left out.
+    """
+    if isinstance(config, OnnxSeq2SeqConfigWithPast) and config.use_past:
+        return Preprocessed()
+    takes = getattr(preprocessor, "model_input_names", ())
+    makers = {
+        kind: getattr(preprocessor, part, preprocessor if name in takes else None)
+        for kind, part, name in (
+            ("tokenizer", "tokenizer", "input_ids"),
+            ("image processor", "image_processor", "pixel_values"),
+        )
+    }
+    wanted = {"tokenizer": _text_name(config), "image processor": _image_name(config)}
+    found = {kind: maker for kind, maker in makers.items() if maker is not None and wanted[kind]}
+    return _make(found, {}, config, type(preprocessor).__name__, is_named=False)
+
+
+def _make(
+    makers: Mapping[str, Any],
+    problems: dict[str, str],
+    config: OnnxConfig,
+    where: str,
+    *,
+    is_named: bool,
+) -> Preprocessed:
     made: dict[str, np.ndarray] = {}
     for kind, maker in makers.items():
         make = _tokenize if kind == "tokenizer" else _process_images
         try:
             found = make(maker, config)
         except _UnfitError as error:
-            problem = f"The {kind} in {folder} does not work on plain {_MAKES[kind]}: {error}."
+            problem = f"The {kind} in {where} does not work on plain {_MAKES[kind]}: {error}."
             if is_named:
                 raise CheckpointError(problem) from error
             problems[kind] = problem
             continue
-        _check(found, config, folder, kind)
+        _check(found, config, where, kind)
         made |= found
     return Preprocessed(
         by_case={CASE: _filled_up(made, config)} if made else {},
@@ -238,7 +269,7 @@ def _process_images(processor: Any, config: OnnxConfig) -> dict[str, np.ndarray]
     return {each: values for each, values in found.items() if each in config.inputs}
 
 
-def _check(made: Mapping[str, np.ndarray], config: OnnxConfig, folder: Path, kind: str) -> None:
+def _check(made: Mapping[str, np.ndarray], config: OnnxConfig, where: str, kind: str) -> None:
     """Return when what a preprocessor made is something that the model takes."""
     text, image = _text_name(config), _image_name(config)
     size = getattr(text_part(config.config), "vocab_size", None)
@@ -246,7 +277,7 @@ def _check(made: Mapping[str, np.ndarray], config: OnnxConfig, folder: Path, kin
         largest = int(made[text].max())
         if largest >= int(size):
             raise CheckpointError(
-                f"The tokenizer in {folder} makes tokens up to {largest}, but the model knows "
+                f"The tokenizer in {where} makes tokens up to {largest}, but the model knows "
                 f"{size} (vocab_size): they do not belong together. Put the model's own tokenizer "
                 'there, or pass preprocessor="none" (--preprocessor none).'
             )
@@ -255,7 +286,7 @@ def _check(made: Mapping[str, np.ndarray], config: OnnxConfig, folder: Path, kin
     expected = config.generate_dummy_inputs(config.sizes_for_export)[image].shape[1:]
     if made[image].shape[1:] != expected:
         raise CheckpointError(
-            f"The image processor in {folder} makes images of {made[image].shape[1:]}, but the "
+            f"The image processor in {where} makes images of {made[image].shape[1:]}, but the "
             f"model takes {expected} (channels, height, width): they do not belong together. Put "
             'the model\'s own there, or pass preprocessor="none" (--preprocessor none).'
         )
