@@ -53,6 +53,13 @@ _OF_THE_SHELL = {
 }
 """Options that were called otherwise once, besides those of `partwise.renamed`."""
 
+_OF_GUIDES = {
+    "framework": "transformers 5 has torch only",
+    "cache_dir": "set the environment variable HF_HUB_CACHE to that folder",
+    "export_with_transformers": "partwise is what exports",
+}
+"""Options of `python -m transformers.onnx` that have none here, and why or what does it."""
+
 _CONDITION = re.compile(
     r"""\s*(?:"(?P<quoted>[^"]+)"|(?P<column>[^\s"=!<>]+))\s*"""
     r"""(?P<operator>==|!=|<=|>=|=|<|>|\bnot\s+in\b|\bin\b)\s*(?P<value>.*?)\s*""",
@@ -124,6 +131,8 @@ def describe_wrong_option(error: CycloptsError) -> str | None:
     if isinstance(error, UnknownOptionError):
         old = (error.token.keyword or error.token.value).partition("=")[0]
         known = {name for each in error.argument_collection for name in each.names}
+        if "--feature" in known and (instead := _OF_GUIDES.get(old.strip("-").replace("-", "_"))):
+            return f"There is no {old} here: {instead}."
         return _is_called_now(old, known, (error.command_chain or ("",))[0])
     from pydantic import ValidationError
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from partwise.choices import Preprocessor, TransformersFormat
+from partwise.errors import InputError
 from partwise.flows.cli.exit_codes import FAILURE, SUCCESS
 from partwise.flows.cli.output import console, print_json, print_table, tell
 from partwise.flows.cli.parsing import COMMON, build_settings, given_options
@@ -118,15 +119,23 @@ _CHECKPOINT, _COMPARISON = CheckpointOptions(), ComparisonOptions()
 def export_model(
     model: Model,
     output: Annotated[
-        Path,
+        Path | None,
         Parameter(
             name="OUTPUT",
             help="A folder, which is made and also gets config.json and the tokenizer's files; or "
             "the path of the one file, such as out/bert.onnx.",
         ),
-    ],
+    ] = None,
     /,
     *,
+    named_model: Annotated[
+        str,
+        Parameter(
+            name=("--model", "-m"),
+            help="MODEL by a name, as `python -m transformers.onnx` had it. OUTPUT is then the one "
+            "argument without.",
+        ),
+    ] = "",
     feature: Annotated[
         str,
         Parameter(
@@ -140,6 +149,12 @@ def export_model(
 ) -> int:
     """Export a model, and keep the files only if they give what the model gives."""
     with _errors_as_json(as_json):
+        if named_model:
+            if output is not None:
+                raise InputError(f"MODEL is given twice: {model} and --model {named_model}.")
+            model, output = named_model, Path(model)
+        if output is None:
+            raise InputError("OUTPUT is missing: name a folder, or the path of the one file.")
         options = settings.build()
         own = _own_config(settings.config)
         print_start(model, feature, options)

@@ -233,6 +233,37 @@ def test_what_cannot_be_checked_is_told(folder, model, monkeypatch, words, messa
     assert message in ended.err.splitlines()[-1]
 
 
+def test_the_command_lines_of_the_guides_run(folder, monkeypatch):
+    """With `partwise transformers export` in the place of `python -m transformers.onnx`."""
+    monkeypatch.chdir(folder)
+    words = ["--model=bert", f"--feature={CLASSIFIER}", "--opset", "11", "--atol=1e-4", "old/"]
+    ended = partwise("export", *words)
+    assert ended.code == 0, ended
+    assert "All good, model saved at: old/model.onnx" in ended.err
+    assert [entry.version for entry in onnx.load("old/model.onnx").opset_import] == [11]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--framework=pt", "x"], "There is no --framework here: transformers 5 has torch only."),
+        (["--cache_dir", "c", "x"], "There is no --cache_dir here: set the environment variable"),
+        (["--export_with_transformers", "x"], "There is no --export_with_transformers here"),
+        (["x", "y"], "MODEL is given twice: x and --model bert."),
+    ],
+)
+def test_what_a_command_line_of_the_guides_has_too_much_is_said(folder, words, message):
+    ended = partwise("export", "-m", "bert", *words)
+    assert ended.code == 2, ended
+    assert message in ended.err.splitlines()[-1]
+
+
+def test_an_output_that_is_not_named_is_said():
+    ended = partwise("export", "bert")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.splitlines()[-1].startswith("error: OUTPUT is missing: name a folder")
+
+
 def test_a_table_of_all_architectures_is_shown():
     ended = partwise("features")
     assert ended.code == 0
