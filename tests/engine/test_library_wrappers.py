@@ -6,6 +6,7 @@ import sys
 import types
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from partwise.engine.child.leftovers import Leftovers
@@ -40,8 +41,14 @@ class Sgd(Base):
     def step(self):
         return 2
 
+GENERATORS = ()
+
 def seed(number):
     return number
+
+def init():
+    global GENERATORS
+    GENERATORS = (1,)
 
 def warm_up():
     global seed
@@ -92,6 +99,27 @@ def test_what_a_library_wraps_of_its_own_is_no_leftover(library):
     assert left_by(function) == []
     assert hasattr(library.Sgd.step, "__wrapped__")
     assert hasattr(library.seed, "__wrapped__")
+
+
+def test_nor_what_it_fills_when_it_is_first_used(library):
+    """As torch.cuda does: each partition on a GPU would have cost its process."""
+
+    def function():
+        import lib_of_wrappers.sgd as sgd
+
+        assert sgd.GENERATORS is not None
+        sgd.init()
+
+    assert left_by(function) == []
+    assert library.GENERATORS == (1,)
+
+    def replace():
+        import lib_of_wrappers.sgd as sgd
+
+        sgd.TABLE = [sgd.TABLE, 1]
+
+    library.TABLE = np.zeros(3)
+    assert left_by(replace) == ["it replaced lib_of_wrappers.sgd.TABLE"]
 
 
 def test_nor_what_it_wraps_of_a_class_derived_from_its_own(library):

@@ -183,7 +183,8 @@ _PUT_BACK = {"sys": frozenset({*RESTORED_IN_SYS, "stdout", "stderr"}), "os": fro
 def _matters(key: str, old: Any, new: Any, is_own: bool, package: str) -> bool:
     """Whether a change of an attribute may change the results of others.
 
-    A library keeps much in its modules for itself, sets what was None, and adds what it imports.
+    A library keeps much in its modules for itself, sets what was None, fills what was an empty
+    tuple, as torch.cuda does when it is first used, and adds what it imports.
     """
     is_special = key.startswith("__")
     if is_special and not any(isinstance(value, FunctionType) for value in (old, new)):
@@ -191,6 +192,9 @@ def _matters(key: str, old: Any, new: Any, is_own: bool, package: str) -> bool:
     if is_own:
         return not (old is _ABSENT and isinstance(new, ModuleType))
     if (key.startswith("_") and not is_special) or old is None:
+        return False
+    # By its type first: an array compares with a tuple by elements, or raises.
+    if isinstance(old, tuple) and not old:
         return False
     if old is _ABSENT:
         source = str(getattr(new, "__module__", "") or "")
