@@ -25,6 +25,8 @@ class RankPlace:
     nodes: int
     gpus: tuple[str, ...] = ()
     """Those that it may use, as CUDA_VISIBLE_DEVICES names them."""
+    hides_gpus: bool = False
+    """Whether it is to see none."""
 
 
 def gang_environment(spec: GangSpec) -> dict[str, str]:
@@ -75,6 +77,6 @@ def rank_environment(
         "AZUREML_NODE_COUNT": str(place.nodes),
         "AZUREML_RUN_ID": spec.run_id,
     }
-    if place.gpus:
+    if place.gpus or place.hides_gpus:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(place.gpus)
     return variables

@@ -279,6 +279,7 @@ class _NodeRun:
             node_rank=self._assignment.number,
             nodes=sum(node.ranks > 0 for node in spec.nodes),
             gpus=node.gpus if _shares_gpus(spec.target) else node.gpus[own_gpus],
+            hides_gpus=node.hides_gpus,
         )
         log = RankLog(os.path.join(directory, "log"))
         words: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from partwise.engine.scaling import (
@@ -39,7 +39,7 @@ def place_ranks(
     is room for. `threads` and `gpus` -1: as many as so many ranks can have.
     """
     config = ScalingConfig(ranks=ranks, cpus=threads, gpus=None if gpus == ALL else gpus)
-    return _placement(rank_slots(workers, config))
+    return _placement(rank_slots(workers, config), hides_gpus=gpus == 0)
 
 
 def place_gangs(
@@ -50,8 +50,9 @@ def place_gangs(
     Where `config` says neither, the CPUs are divided among the ranks of all gangs; where it does
     not say how many ranks, one gang has the whole cluster. `at_most` None: no limit.
     """
+    hides = config.gpus == 0
     if config.ranks == ALL:
-        return [_placement(rank_slots(workers, config))]
+        return [_placement(rank_slots(workers, config), hides)]
     threads = {worker.address: worker.threads for worker in workers}
     room = max(1, sum(threads.values()) // config.ranks)
     for count in range(min(room, at_most or room), 1, -1):
@@ -63,15 +64,15 @@ def place_gangs(
         # Those of a worker side by side, so that a gang is on few of them.
         slots = sorted(slots, key=lambda slot: (slot.host, slot.worker))
         parts = range(0, len(slots), config.ranks)
-        placements = [_placement(slots[part : part + config.ranks]) for part in parts]
+        placements = [_placement(slots[part : part + config.ranks], hides) for part in parts]
         held = Counter(node.worker for placed in placements for node in placed.nodes)
         # A node holds a thread of its worker: two gangs that share one would wait for each other.
         if all(held[worker] <= threads[worker] for worker in held):
             return placements
-    return [_placement(rank_slots(workers, config))]
+    return [_placement(rank_slots(workers, config), hides)]
 
 
-def _placement(slots: Sequence[Slot]) -> Placement:
+def _placement(slots: Sequence[Slot], hides_gpus: bool) -> Placement:
     nodes = []
     first_rank = 0
     for worker, of_worker in groupby(slots, key=lambda slot: slot.worker):
@@ -82,6 +83,7 @@ def _placement(slots: Sequence[Slot]) -> Placement:
                 first_rank=first_rank,
                 ranks=len(devices),
                 gpus=tuple(name for of_rank in devices for name in of_rank),
+                hides_gpus=hides_gpus,
             )
         )
         first_rank += len(devices)
@@ -114,6 +116,8 @@ def place_nodes(
 
     there = sum(len(worker.gpus) for worker in workers)
     least = max(1, threads)
+    # Asked for, and not what is left where there are too few.
+    hides = gpus == 0
     if gpus == ALL:
         numbers = range(there // ranks, 0, -1)
         gpus = next((n for n in numbers if len(room(least, n)) >= nodes), 0)
@@ -137,6 +141,7 @@ def place_nodes(
             first_rank=place * process_count,
             ranks=process_count,
             gpus=slot.gpus,
+            hides_gpus=hides,
         )
         for place, slot in enumerate(slots)
     ]
@@ -165,12 +170,5 @@ def replace_lost(
         if fit is None:
             return None
         spare.remove(fit)
-        replaced.append(
-            Node(
-                worker=fit.address,
-                first_rank=node.first_rank,
-                ranks=node.ranks,
-                gpus=fit.gpus[: len(node.gpus)],
-            )
-        )
+        replaced.append(replace(node, worker=fit.address, gpus=fit.gpus[: len(node.gpus)]))
     return tuple(replaced)

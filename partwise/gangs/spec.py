@@ -28,6 +28,8 @@ class Node:
     last."""
     gpus: tuple[str, ...] = ()
     """Those of its ranks, in order, as CUDA_VISIBLE_DEVICES names them."""
+    hides_gpus: bool = False
+    """Whether its ranks are to see none, as they are to have none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

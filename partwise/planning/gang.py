@@ -143,7 +143,7 @@ def _place(
     is_open = scaling == ScalingConfig() and not any(worker.gpus for worker in workers)
     is_few = values is not None and values < VALUES_A_MEETING * meetings
     if is_open and is_few and len({worker.host for worker in workers}) == 1:
-        placement = place_ranks(workers, 1)
+        placement = place_ranks(workers, 1, gpus=gpus)
         why = (
             f"One rank with {placement.threads} CPUs: with so few rows it ends sooner than several "
             "would. Set ranks or cpus of the scaling for another number."

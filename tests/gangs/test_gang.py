@@ -185,11 +185,14 @@ def test_functions_see_their_own_gpus_and_scripts_those_of_their_node(dask_clien
         return Skip("this is all")
 
     script = "import os; print(os.environ['LOCAL_RANK'], os.environ['CUDA_VISIBLE_DEVICES'])"
-    for target, logs in (
-        (show, [b"0 GPU-a GPU-a\n", b"1 GPU-b GPU-b\n"]),
-        ([sys.executable, "-c", script], [b"0 GPU-a,GPU-b\n", b"1 GPU-a,GPU-b\n"]),
+    # Of a worker that sees some itself, as those of dask-cuda do.
+    hidden = Node(worker=worker, first_rank=0, ranks=2, hides_gpus=True)
+    for target, placed, logs in (
+        (show, node, [b"0 GPU-a GPU-a\n", b"1 GPU-b GPU-b\n"]),
+        (show, hidden, [b"0 \n", b"1 \n"]),
+        ([sys.executable, "-c", script], node, [b"0 GPU-a,GPU-b\n", b"1 GPU-a,GPU-b\n"]),
     ):
-        spec = make_gang(dask_client, tmp_path, target, nodes=(node,), gpus=1)
+        spec = make_gang(dask_client, tmp_path, target, nodes=(placed,), gpus=len(placed.gpus) // 2)
         ends = run_gang(dask_client, spec)
         assert [read_artifact(spec, end, "log.txt") for end in ends] == logs
 

@@ -10,7 +10,7 @@ import pytest
 from partwise.engine.scaling import ClusterWorker, ScalingConfig, cluster_workers
 from partwise.errors import InputError
 from partwise.gangs.driver import run_gang
-from partwise.gangs.placement import place_gangs, place_ranks, replace_lost
+from partwise.gangs.placement import place_gangs, place_nodes, place_ranks, replace_lost
 from partwise.outcomes import PartitionStatus, Result
 from partwise.ranks.context import RankContext
 from tests.gangs.test_gang import make_spec
@@ -32,6 +32,19 @@ def test_ranks_of_a_worker_are_one_node():
         ("tcp://1", 2, 2),
     ]
     assert (placement.threads, placement.gpus) == (2, 0)
+
+
+def test_gpus_are_hidden_where_that_is_asked_for():
+    """And not where there are too few: a script may see those of its node all the same."""
+    workers = workers_of(2, gpus=("0",), cores=2)
+    lost = place_ranks(workers, 1, gpus=0)
+    asked = [lost, place_nodes(workers, 1, 2, gpus=0), *place_gangs(workers, ScalingConfig(gpus=0))]
+    assert all(node.hides_gpus for placed in asked for node in placed.nodes)
+    left = [place_ranks(workers, 1, gpus=1), place_nodes(workers, 1, 2)]
+    assert not any(node.hides_gpus for placed in left for node in placed.nodes)
+    replaced = replace_lost(lost.nodes, {"tcp://0"}, workers_of(1, 2))
+    assert replaced is not None
+    assert [(n.worker, n.hides_gpus) for n in replaced] == [("tcp://1", True)]
 
 
 def test_workers_are_in_the_order_of_their_names():
@@ -59,7 +72,7 @@ def test_gangs_beside_each_other_never_wait_for_a_worker_of_another():
         config = ScalingConfig(ranks=ranks, cpus=cpus)
         at_most = None if random.random() < 0.5 else int(random.integers(1, 4))
         try:
-            one = place_ranks(workers, ranks, cpus)
+            one = place_ranks(workers, ranks, cpus, -1)
         except InputError:
             with pytest.raises(InputError, match=r"ranks|cpus"):
                 place_gangs(workers, config, at_most)
