@@ -445,3 +445,5 @@ def test_external_pages_lie_in_the_folder_of_the_rank(tmp_path, monkeypatch):
     assert not list(scratch.iterdir())
     with pytest.raises(FileNotFoundError, match="nowhere"):
         trainer(replace(context, scratch_directory=None))
+    with pytest.raises(InputError, match=r'memory="external": XGBoost has no pages .* GPU'):
+        trainer(replace(context, gpus=("0",)))

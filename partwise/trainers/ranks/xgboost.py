@@ -225,6 +225,11 @@ class DistributedXGBoost(DistributedBoosting):
             "device": "cuda" if context.gpus else "cpu",
             **self._native_names(self.params),
         }
+        if self.memory == "external" and str(params["device"]).startswith(("cuda", "gpu")):
+            raise InputError(
+                'memory="external": XGBoost has no pages on disk for a GPU; pass '
+                'ScalingConfig(gpus=0), or device="cpu" among the params, or memory="internal".'
+            )
         params |= self._class_params(params)
         if self.task == "multiclass" and "num_class" not in params:
             counts = global_label_counts(context, share, self._labels)
