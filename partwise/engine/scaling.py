@@ -2,8 +2,8 @@
 
 A *slot* is where one of them works: a thread of a Dask worker, with the CPUs and GPUs of its own.
 Dask counts a worker's threads only, so that CPUs are counted so: as a worker has threads, one each,
-or, where a worker has GPUs of its own, its share of the machine's cores, since such a worker has
-one thread for each GPU and not for each core.
+or, where each worker of a machine has GPUs of its own, its share of the machine's cores, since such
+workers have one thread for each GPU and not for each core.
 """
 
 import os
@@ -263,12 +263,14 @@ def _order(worker: ClusterWorker) -> tuple[str, str, str]:
 
 def _unused(workers: Sequence[ClusterWorker]) -> list[_Left]:
     """Return what the workers of a host have."""
-    share = {True: max(worker.cores for worker in workers) // len(workers), False: 0}
+    # Of several workers that see the one GPU of their machine, none is there for it alone.
+    has_each = all(worker.gpus for worker in workers)
+    share = max(worker.cores for worker in workers) // len(workers) if has_each else 0
     return [
         _Left(
             address=worker.address,
             threads=worker.threads,
-            cpus=max(worker.threads, share[bool(worker.gpus)]),
+            cpus=max(worker.threads, share),
             gpus=list(worker.gpus),
         )
         for worker in workers

@@ -160,6 +160,14 @@ def test_gpus_are_used_where_they_are():
     assert [slot.gpus for slot in slots] == [(), ()]
 
 
+def test_a_gpu_of_the_machine_makes_no_cpus_of_a_worker():
+    """As those of a LocalCluster with fewer workers than cores, all of which see the one GPU."""
+    seen = divide_gpus(workers_of(1, 1, gpus=("0",), cores=16))
+    with pytest.raises(InputError, match="3 CPUs"):
+        partition_slots(seen, 3)
+    assert len(partition_slots(divide_gpus(workers_of(1, gpus=("0",), cores=16)), 3)) == 1
+
+
 def test_workers_that_see_the_same_gpus_share_them():
     slots = slots_of(divide_gpus(workers_of(1, 1, 1, gpus=("0", "1"), cores=6)), 1, 1)
     assert [(slot.worker, slot.gpus) for slot in slots] == [
