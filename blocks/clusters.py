@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 import distributed
 from dask.system import CPU_COUNT
 from distributed.security import Security
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from partwise.blocks.cluster_start import (
     connected,
@@ -149,6 +149,13 @@ class CudaCluster(NamedFields):
         description="Numbers or UUIDs of the GPUs to use, separated by commas. Empty: all.",
     )
     dashboard_address: str = _DASHBOARD_ADDRESS
+    _sharing: int = PrivateAttr(default=1)
+
+    def shared_by(self, partitions: int) -> "CudaCluster":
+        """Return it with room for so many partitions at once on each GPU."""
+        shared = self.model_copy()
+        shared._sharing = partitions
+        return shared
 
     @contextmanager
     def client(self) -> Iterator[distributed.Client]:
@@ -178,7 +185,7 @@ class CudaCluster(NamedFields):
                     CUDA_VISIBLE_DEVICES=devices or None,
                     memory_limit=0,
                     device_memory_limit=0,
-                    **options,
+                    **options | {"threads_per_worker": self._sharing},
                 )
             except (pynvml.NVMLError, ValueError) as exc:
                 what = f"the GPUs {self.devices!r}" if devices else "GPUs"

@@ -20,7 +20,7 @@ from partwise.blocks import (
 from partwise.calls.call import RowsCall
 from partwise.calls.one_model import DistributedCall, TuneCall
 from partwise.datasets.dataset import resolve_references
-from partwise.engine.scaling import ClusterWorker, cluster_workers
+from partwise.engine.scaling import ClusterWorker, cluster_workers, sharing
 from partwise.errors import ClusterError, InputError
 from partwise.flows.orchestration.block_parameters import (
     Cluster,
@@ -151,7 +151,16 @@ def _files(block: FilesBlock) -> Files:
     return files
 
 
-def open_cluster(cluster: ClusterParameter) -> Cluster:
+def open_cluster(cluster: ClusterParameter, gpus: float | None = None) -> Cluster:
+    """Return the cluster that a caller names, with room for all that share a GPU.
+
+    `gpus` is what a partition is to have.
+    """
+    opened = _open_cluster(cluster)
+    return opened.shared_by(sharing(gpus)) if isinstance(opened, CudaCluster) else opened
+
+
+def _open_cluster(cluster: ClusterParameter) -> Cluster:
     """Return the cluster that a caller names; none, or "local": the cores of this machine.
 
     It may be named by a block, the name of one that is saved ("cuda-cluster/big"), or the address

@@ -49,7 +49,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
     # What cannot be sent is refused here, before the run is claimed.
     payload = pack_work(plan.work, name_of(plan.function))
     identity, options = plan.identity, plan.options
-    with Frame(plan, opened_store, open_cluster(cluster)) as frame:
+    with Frame(plan, opened_store, open_cluster(cluster, options.gpus)) as frame:
         if settled := frame.settle_if_done():
             return settled
         clock, claim = frame.clock, frame.claim

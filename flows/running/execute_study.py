@@ -51,7 +51,7 @@ def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParame
     identity = plan.identity
     # What cannot be sent is refused here, before the run is claimed.
     payload = pack_work(plan.work, plan.name)
-    with Frame(plan, open_store(store), open_cluster(cluster)) as frame:
+    with Frame(plan, open_store(store), open_cluster(cluster, plan.options.gpus)) as frame:
         clock, claim, token, logger = frame.clock, frame.claim, frame.token, frame.logger
         known = known_trials(claim, plan.intent)
         has_all = len(known.kept) >= plan.stopping.trials

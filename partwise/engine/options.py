@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
 from partwise.engine.limits import SILENCE_S, Limits
@@ -12,6 +12,14 @@ from partwise.form_schema import FormSettings
 from partwise.shuffle.shard_count import MAX_SHARDS
 
 Isolation = Literal["shared", "partition"]
+
+
+PartitionGPUs = Annotated[
+    Annotated[int, Field(ge=0)] | Annotated[float, Field(gt=0, lt=1)],
+    # One field of a form, and not a choice between two.
+    WithJsonSchema({"type": "number", "minimum": 0}),
+]
+"""Whole ones, or a part of one that others share."""
 
 
 class ExecutionOptions(FormSettings):
@@ -50,11 +58,11 @@ class ExecutionOptions(FormSettings):
         description="Threads that the libraries of a partition use. As many partitions run at once "
         "as the cluster has threads for.",
     )
-    gpus: Annotated[int, Field(ge=0)] | SkipJsonSchema[None] = Field(
+    gpus: PartitionGPUs | SkipJsonSchema[None] = Field(
         title="GPUs of a partition",
         default=None,
-        description="GPUs that a partition has to itself; 0 hides them. "
-        "Default: those that its worker sees.",
+        description="GPUs that a partition has to itself; 0.25: a quarter of one, which it shares "
+        "with three others; 0 hides them. Default: those that its worker sees.",
     )
     isolation: Isolation = Field(
         title="Isolation of partitions",

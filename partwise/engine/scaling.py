@@ -6,6 +6,7 @@ or, where each worker of a machine has GPUs of its own, its share of the machine
 workers have one thread for each GPU and not for each core.
 """
 
+import math
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -130,19 +131,36 @@ def slots_of(workers: Iterable[ClusterWorker], cpus: int, gpus: int = 0) -> list
 
 
 def partition_slots(
-    workers: Sequence[ClusterWorker], cpus: int, gpus: int | None = None
+    workers: Sequence[ClusterWorker], cpus: int, gpus: float | None = None
 ) -> list[Slot]:
     """Return where partitions work.
 
-    `gpus` None: what the worker sees.
+    `gpus` None: what the worker sees. Below 1: several have the same one.
 
     Raises:
         InputError: No machine of the cluster has so much.
     """
-    slots = slots_of(workers, cpus, gpus or 0)
+    whole = math.ceil(gpus or 0)
+    times = sharing(gpus)
+    shared = [
+        replace(worker, gpus=tuple(name for name in worker.gpus for _ in range(times)))
+        for worker in workers
+    ]
+    slots = slots_of(shared, cpus, whole)
     if not slots and workers:
-        _refuse(workers, "A partition", cpus, gpus or 0, "cpus", "gpus")
+        _refuse(workers, "A partition", cpus, whole, "cpus", "gpus")
     return slots
+
+
+def sharing(gpus: float | None) -> int:
+    """Return how many partitions share a GPU, of which each has this part.
+
+    Example:
+        >>> sharing(0.25), sharing(0.3), sharing(2), sharing(None)
+        (4, 3, 1, 1)
+    """
+    # 1 / 0.1 may be a little less than 10.
+    return int(1 / gpus + 1e-9) if gpus is not None and 0 < gpus < 1 else 1
 
 
 def rank_slots(workers: Sequence[ClusterWorker], config: ScalingConfig) -> list[Slot]:

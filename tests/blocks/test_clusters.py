@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from partwise.blocks import CudaCluster, LocalCluster, RemoteCluster, cluster_start
 from partwise.cluster_calls import known_workers
+from partwise.flows.running.connections import open_cluster
 from tests.own_cluster import wait_for
 
 
@@ -278,7 +279,7 @@ def test_each_worker_of_a_cuda_cluster_has_a_gpu_of_its_own(monkeypatch):
     monkeypatch.setattr(worker_common, "get_cpu_affinity", lambda i: os.sched_getaffinity(0))
     # Where there is one GPU, workers would ask the driver about the second.
     unasked = dask.config.set({"distributed.diagnostics.nvml": False})
-    with unasked, CudaCluster().client() as client:
+    with unasked, CudaCluster().shared_by(3).client() as client:
         seen = client.run(os.getenv, "CUDA_VISIBLE_DEVICES")
         interrupts = client.run(signal.getsignal, signal.SIGINT)
         threads = client.nthreads()
@@ -287,7 +288,13 @@ def test_each_worker_of_a_cuda_cluster_has_a_gpu_of_its_own(monkeypatch):
     assert address.startswith("tls://")
     assert sorted(seen.values()) == ["0,1", "1,0"]
     assert set(interrupts.values()) == {signal.SIG_IGN}
-    assert set(threads.values()) == {1}
+    assert set(threads.values()) == {3}
+
+
+def test_a_cuda_cluster_has_room_for_all_that_share_a_gpu():
+    assert open_cluster(CudaCluster(), 0.25)._sharing == 4
+    assert open_cluster(CudaCluster(), 1)._sharing == open_cluster(CudaCluster())._sharing == 1
+    assert open_cluster(LocalCluster(workers=2), 0.25) == LocalCluster(workers=2)
 
 
 @pytest.mark.usefixtures("gpu")

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from distributed import system
+from pydantic import ValidationError
 
 from partwise.engine.limits import Limits, memory_limit, smallest_memory_limit
 from partwise.engine.options import ExecutionOptions
@@ -64,3 +66,12 @@ def test_without_workers_no_partition_is_too_large(monkeypatch) -> None:
 def test_options_name_the_limits() -> None:
     options = ExecutionOptions(timeout_s=2.5, memory_bytes=9)
     assert options.limits(3) == Limits(timeout_s=2.5, memory_bytes=9, slots_per_host=3)
+
+
+def test_gpus_are_whole_ones_or_a_part_of_one() -> None:
+    given = [ExecutionOptions(gpus=gpus).gpus for gpus in (0, 1, 2.0, 0.25)]
+    assert given == [0, 1, 2, 0.25]
+    assert [type(gpus) for gpus in given] == [int, int, int, float]
+    for wrong in (1.5, -1, float("nan")):
+        with pytest.raises(ValidationError):
+            ExecutionOptions(gpus=wrong)

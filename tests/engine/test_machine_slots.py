@@ -12,7 +12,12 @@ from collections import Counter
 
 import pytest
 
-from partwise.engine.worker.machine_slots import gpu_variables, hold_slot, thread_variables
+from partwise.engine.worker.machine_slots import (
+    gpu_variables,
+    hold_slot,
+    thread_variables,
+    without_gpu_caps,
+)
 
 HOLDER = """
 import sys, time
@@ -98,3 +103,19 @@ def test_what_was_set_stays_where_nobody_asks_for_threads():
 def test_no_gpus_hide_all():
     assert gpu_variables(()) == {"CUDA_VISIBLE_DEVICES": ""}
     assert gpu_variables(("1", "GPU-a")) == {"CUDA_VISIBLE_DEVICES": "1,GPU-a"}
+
+
+def test_of_a_shared_gpu_libraries_take_their_part_but_for_what_was_said():
+    shared = gpu_variables(("1",), 0.25, {})
+    assert shared == {
+        "CUDA_VISIBLE_DEVICES": "1",
+        "PYTORCH_ALLOC_CONF": "per_process_memory_fraction:0.2000",
+        "CUPY_GPU_MEMORY_LIMIT": "20.00%",
+        "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.2000",
+    }
+    said = {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:512", "CUPY_GPU_MEMORY_LIMIT": "1%"}
+    assert gpu_variables(("1",), 0.25, said).keys() == {
+        "CUDA_VISIBLE_DEVICES",
+        "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    }
+    assert without_gpu_caps(shared) == gpu_variables(("1",), 1, {}) == gpu_variables(("1",), 2, {})

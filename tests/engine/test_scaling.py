@@ -1,6 +1,7 @@
 """Slots: what each has, that nothing is given twice, and what is refused."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from partwise.engine.scaling import (
     divide_gpus,
     partition_slots,
     rank_slots,
+    sharing,
     slots_of,
 )
 from partwise.errors import ClusterError, InputError
@@ -176,6 +178,28 @@ def test_workers_that_see_the_same_gpus_share_them():
     ]
     slots = slots_of(workers_of(8, gpus=("0", "1", "2"), cores=8), 2, 1)
     assert [slot.gpus for slot in slots] == [("0",), ("1",), ("2",)]
+
+
+def test_partitions_of_a_part_share_a_gpu():
+    workers = workers_of(1, 1, 1, 1, 1, gpus=("0", "1"), cores=5)
+    slots = partition_slots(divide_gpus(workers), 1, 0.5)
+    assert sorted(slot.gpus for slot in slots) == [("0",), ("0",), ("1",), ("1",)]
+    # As CudaCluster starts its workers where a partition is to have a third of a GPU.
+    threads = [replace(worker, threads=3) for worker in cuda_workers(2, cores=8)]
+    slots = partition_slots(threads, 1, 1 / 3)
+    assert [(slot.worker, slot.gpus) for slot in slots] == [
+        *[("tcp://a:0", ("0",))] * 3,
+        *[("tcp://a:1", ("1",))] * 3,
+    ]
+    with pytest.raises(InputError, match=r"1 GPU \(gpus\), .* cluster has 0 GPUs"):
+        partition_slots(workers_of(2), 1, 0.25)
+
+
+def test_no_more_partitions_share_a_gpu_than_its_parts():
+    assert [sharing(gpus) for gpus in (None, 0, 1, 4, 0.6, 0.5, 0.3, 0.1, 0.01)] == [
+        *[1] * 5,
+        *(2, 3, 10, 100),
+    ]
 
 
 def test_what_no_machine_has_is_refused_with_both_numbers():

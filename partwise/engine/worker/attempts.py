@@ -12,7 +12,11 @@ from partwise.engine.limits import memory_limit
 from partwise.engine.messages import OpenShard
 from partwise.engine.outcome import Outcome, ledger_row, open_content
 from partwise.engine.worker.child import discard_child
-from partwise.engine.worker.machine_slots import gpu_variables, thread_variables
+from partwise.engine.worker.machine_slots import (
+    gpu_variables,
+    thread_variables,
+    without_gpu_caps,
+)
 from partwise.engine.worker.scratch import check_scratch
 from partwise.engine.worker.segments import SegmentWriter
 from partwise.engine.worker.supervisor import Download, OnReport, Supervisor, keep_on
@@ -46,7 +50,7 @@ def supervise(
     options = execution.options
     environment = thread_variables(options.cpus)
     if options.gpus is not None:
-        environment |= gpu_variables(gpus)
+        environment |= gpu_variables(gpus, options.gpus)
     return Supervisor(
         owner=execution.token,
         directory=directory,
@@ -144,6 +148,7 @@ class Attempts:
         with self.alone():
             discard_child()
             supervisor.memory_bytes = memory_limit(replace(self.execution.limits, slots_per_host=1))
+            supervisor.environment = without_gpu_caps(supervisor.environment)
             for index, attempt in starved.items():
                 yield from self._run_one(index, attempt)
 

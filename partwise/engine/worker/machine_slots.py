@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from partwise.engine.limits import LEFT_TO_THE_REST
+
 POLL_S = 0.05
 _THREADS = (
     # Arrow, torch, XGBoost, LightGBM and scikit-learn take the first.
@@ -32,6 +34,8 @@ _THREADS = (
     "TF_NUM_INTRAOP_THREADS",
     "LOKY_MAX_CPU_COUNT",
 )
+_GPU_CAPS = ("PYTORCH_ALLOC_CONF", "CUPY_GPU_MEMORY_LIMIT", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+"""Those of torch, CuPy and JAX; XGBoost knows none. JAX takes three quarters of a GPU otherwise."""
 _local = threading.local()
 
 
@@ -139,6 +143,26 @@ def thread_variables(threads: int, environ: Mapping[str, str] = os.environ) -> d
     return {name: str(threads) for name in _THREADS if threads > 1 or name not in environ}
 
 
-def gpu_variables(gpus: Sequence[str]) -> dict[str, str]:
-    """Return the variable that shows a process these GPUs only; none of them hides all."""
-    return {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+def gpu_variables(
+    gpus: Sequence[str], part: float = 1, environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Return the variables that show a process these GPUs only; none of them hides all.
+
+    Of a GPU that it shares, libraries are given that part of most of its memory, where nobody has
+    said how much they may take.
+    """
+    variables = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+    if not 0 < part < 1:
+        return variables
+    most = (1 - LEFT_TO_THE_REST) * part
+    caps = {"PYTORCH_ALLOC_CONF": f"per_process_memory_fraction:{most:.4f}"}
+    caps |= {"CUPY_GPU_MEMORY_LIMIT": f"{100 * most:.2f}%"}
+    caps |= {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{most:.4f}"}
+    if "PYTORCH_CUDA_ALLOC_CONF" in environ:
+        del caps["PYTORCH_ALLOC_CONF"]
+    return variables | {name: cap for name, cap in caps.items() if name not in environ}
+
+
+def without_gpu_caps(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return variables without those of `gpu_variables` that limit memory."""
+    return {name: value for name, value in variables.items() if name not in _GPU_CAPS}

@@ -117,6 +117,7 @@ def test_cpus_of_a_study_are_those_of_a_trial_or_of_each_of_its_ranks(asked):
         ExecutionOptions(cpus=2, max_retries=0),
         ScalingConfig(),
     )
+    assert asked(*MAP, "--gpus", "0.25").execution == ExecutionOptions(gpus=0.25)
     call = asked(*words, "--ranks", "3", "--gpus", "1", "--max-retries", "0")
     assert call.execution == ExecutionOptions(max_retries=0)
     assert call.scaling == ScalingConfig(ranks=3, cpus=2, gpus=1)
