@@ -90,7 +90,8 @@ class Outcome:
     """What it uploaded, by filename. This and what follows is known outside the child only."""
     peak_memory_bytes: int | None = None
     is_starved: bool = False
-    """Whether it may have failed for want of memory: over its limit, or killed by the kernel."""
+    """Whether it may have failed for want of memory: over its limit, killed by the kernel, or since
+    its GPU had none left."""
 
 
 def ledger_row(

@@ -385,3 +385,25 @@ def test_what_was_killed_for_want_of_memory_runs_once_more_and_alone(shard, tmp_
     rows = {row["key.key"]: row for row in run.ledger.to_pylist()}
     assert rows["c"]["error_type"] == "ProcessDied"
     assert (rows["c"]["attempts"], rows["a"]["attempts"], rows["a"]["status"]) == (2, 2, "DONE")
+
+
+def test_what_found_no_gpu_memory_runs_once_more_alone_and_without_a_cap(shard, tmp_path) -> None:
+    """A GPU is shared: a neighbour, or the part that is its own, may have left it too little."""
+
+    def function(data, context):
+        with open(tmp_path / f"seen-{context.key}", "a") as file:
+            file.write(f"{os.getpid()} {os.environ.get('CUPY_GPU_MEMORY_LIMIT')}\n")
+        if context.key == "c" or (context.key == "a" and context.attempt == 1):
+            raise RuntimeError("CUDA out of memory. Tried to allocate 186.27 GiB.")
+
+    receipt, run = shard.run(function, table_of(a=1, b=2, c=3), max_retries=0, gpus=0.25)
+    assert receipt.counts == {"DONE": 2, "FAILED": 1}
+    seen = {key: (tmp_path / f"seen-{key}").read_text().splitlines() for key in "abc"}
+    assert [len(lines) for lines in seen.values()] == [2, 1, 2]
+    assert [line.split()[1] for line in seen["a"]] == ["20.00%", "None"]
+    # After each such failure another process, since CUDA may refuse all that this one asks for.
+    processes = {line.split()[0] for lines in seen.values() for line in lines}
+    assert len(processes) == 3
+    rows = {row["key.key"]: row for row in run.ledger.to_pylist()}
+    assert (rows["c"]["reason"], rows["c"]["attempts"]) == ("out of GPU memory", 2)
+    assert (rows["a"]["status"], rows["a"]["attempts"]) == ("DONE", 2)

@@ -28,6 +28,7 @@ import pyarrow as pa
 from partwise.connector.context import PartitionContext, Share
 from partwise.connector.data_connector import DataConnector
 from partwise.connector.spooling import SpooledReader
+from partwise.engine.child.gpu_memory import concerns_gpu, free_gpu_memory, lacks_gpu_memory
 from partwise.engine.child.leftovers import Leftovers, describe_leftovers
 from partwise.engine.child.log import ChildLog
 from partwise.engine.child.named_code import NamedCode
@@ -215,6 +216,7 @@ class Child:
                     for index in indices:
                         if not self._run(index, attempt):
                             return
+                    free_gpu_memory()
                     # Before it says so: whoever ends an execution knows an idle child by its mark.
                     MARK.pack_into(self._mark, 0, -1, 0)
                     used = loaded_libraries() - self._loaded
@@ -348,6 +350,7 @@ class Child:
             if left:
                 self.log.write(describe_leftovers(left))
             retired = bool(left) or (seconds > RECYCLE_AFTER_S and self._is_bloated())
+        retired = retired or ended.retired
         outcome = replace(ended, seconds=seconds, log=self.log.take(), left=left, retired=retired)
         try:
             self.connection.send(outcome)
@@ -397,12 +400,16 @@ class Child:
     def _failure(self, index: int, error: BaseException, params: Mapping[str, Any]) -> Outcome:
         failure = describe_error(error, params)
         self.log.write(failure.traceback)
+        is_starved = lacks_gpu_memory(failure)
         return Outcome(
             index=index,
             status=PartitionStatus.FAILED,
-            reason="exception",
+            reason="out of GPU memory" if is_starved else "exception",
             metrics=dict(error.metrics) if isinstance(error, PartwiseError) else {},
             failure=replace(failure, traceback=""),
+            # After an assertion on the device, say, CUDA refuses all that this process asks for.
+            retired=concerns_gpu(failure),
+            is_starved=is_starved,
         )
 
     def _is_bloated(self) -> bool:
