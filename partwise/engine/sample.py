@@ -78,6 +78,7 @@ def _only(sharded: ShardedRows, chosen: np.ndarray) -> ShardedRows:
         rows=int(sharded.key_rows[chosen].sum()),
         key_hashes=hashes,
         key_rows=sharded.key_rows[chosen],
+        keys=sharded.keys.take(pa.array(chosen)),
         only=frozenset(hashes.tolist()),
     )
 

@@ -1,6 +1,6 @@
 """What flows over models decide before a model is touched: exports, validations, collections."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -25,7 +25,7 @@ from partwise.runs.exports import check_has_models, has_one_model, ledger_of_mod
 from partwise.runs.kinds import RANK
 from partwise.runs.run import Run
 from partwise.runs.trials import TRIAL
-from partwise.shuffle.plan import ShardedRows, UnsortedShard
+from partwise.shuffle.plan import ShardedRows
 from partwise.sources.derived import sampled
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import open_source
@@ -177,17 +177,13 @@ def prepare_collection(call: TransformersCall, exports: Sequence[TransformersExp
 def check_coverage(
     models: Mapping[int, pa.Table],
     sharded: ShardedRows,
-    read_keys: Callable[[UnsortedShard], pa.Table],
     run_id: str,
 ) -> None:
     """See to it that no model is passed over for want of rows."""
-    shards = {shard.number: shard for shard in sharded.shards}
     missing: list[str] = []
     for number, table in models.items():
         wanted = table["partition_id"].to_pylist()
-        here: set[str] = set()
-        if number in shards:
-            here = set(partition_ids(read_keys(shards[number]), sharded.key_columns))
+        here = set(partition_ids(sharded.keys_of(number), sharded.key_columns))
         missing += [name for name in wanted if name not in here]
     if missing:
         total = sum(table.num_rows for table in models.values())

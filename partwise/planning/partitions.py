@@ -12,7 +12,7 @@ from partwise.calls.intent import describe_intent
 from partwise.calls.partitions import FunctionCall, InferCall, MapCall, TrainCall
 from partwise.choices import NullKeys
 from partwise.engine.driver.params import given_params
-from partwise.engine.driver.plan import Plan, ReadKeys
+from partwise.engine.driver.plan import Plan
 from partwise.engine.trained_models import (
     model_of_every_partition,
     models_by_shard,
@@ -55,7 +55,7 @@ def plan_of(
     uses: Run | None = None,
     models: Mapping[int, pa.Table] | None = None,
     model: pa.Table | None = None,
-    check_sharded: Callable[[ShardedRows, ReadKeys], None] | None = None,
+    check_sharded: Callable[[ShardedRows], None] | None = None,
 ) -> Plan:
     """Return the plan of a run that is asked for so.
 

@@ -326,10 +326,12 @@ def merge(tables: Iterable[pa.Table], written_in: Iterable[int] = ()) -> pa.Tabl
     # Places all along, and the rows once at the end: each copy of a million rows is 300 MiB.
     chosen = order.filter(pa.array(first))
     keys = [name for name in table.column_names if name.startswith(KEY_PREFIX)]
-    by_key = pc.sort_indices(
-        table.select(keys).take(chosen), sort_keys=[(name, "ascending") for name in keys]
-    )
-    return table.take(chosen.take(by_key))
+    return table.take(chosen.take(in_order_of_keys(table.select(keys).take(chosen))))
+
+
+def in_order_of_keys(keys: pa.Table) -> pa.Array:
+    """Return the places of normalized keys in the order of all ledgers and shards, nulls last."""
+    return pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
 
 
 def readable_ledger(table: pa.Table) -> pa.Table:

@@ -12,29 +12,25 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pyarrow as pa
 from dask.delayed import delayed
 from distributed import Client, Future, get_worker, wait
 
 from partwise.cluster_calls import ANSWER_S, known_workers
 from partwise.errors import ClusterError, PartwiseError, SignatureError, SourceError, StoreError
-from partwise.shuffle.part_file import is_part_whole, lay_in_shard_order, read_index
+from partwise.shuffle.part_file import is_part_whole, lay_in_shard_order, read_index, read_part_keys
 from partwise.shuffle.plan import (
     IndexedPart,
     KeyedRows,
     ShardedRows,
-    UnsortedShard,
     keyed_fragments,
     merge_parts,
 )
 from partwise.shuffle.shard_cache import ShardCache, WrittenPart, is_disk_full
-from partwise.shuffle.shared_folder import Medium, SharedFolder, fetch_shard
-from partwise.shuffle.sorted_shards import read_shard_keys
+from partwise.shuffle.shared_folder import Medium, SharedFolder
 from partwise.shuffle.write import Division, write_fragments
 from partwise.sources.descriptions import Source
 from partwise.sources.fragments import Fragment, Place
 from partwise.store.store import Store
-from partwise.tables.keys.partition_keys import KeyColumn, chosen_keys
 
 LARGEST_PART_BYTES = 512 << 20
 # Of a store: a part is created there by one request, with all of its bytes in memory.
@@ -137,22 +133,6 @@ def load_shards(
     return replace(sharded, shards=shards)
 
 
-def read_keys(
-    shared_folder: SharedFolder,
-    key_columns: Sequence[KeyColumn],
-    shard: UnsortedShard,
-    only: frozenset[int] | None = None,
-) -> pa.Table:
-    """Return the distinct keys of a shard, wherever its rows lie.
-
-    `only`: the hashes of the keys that are meant; None: all.
-    """
-    with tempfile.TemporaryDirectory(prefix="keys-", dir=shared_folder.directory) as directory:
-        fetched = fetch_shard(shard, shared_folder.where, shared_folder.store, directory, directory)
-        keys = read_shard_keys(fetched, key_columns, directory)
-    return keys if only is None else keys.take(chosen_keys(keys, only))
-
-
 def known_parts(
     cache: ShardCache, client: Client, log: Callable[[str], None], check: Callable[[], None]
 ) -> list[IndexedPart] | None:
@@ -166,6 +146,9 @@ def known_parts(
         return None
     try:
         parts = [open_part(cache, part) for part in known]
+        for part in parts:
+            # The keys of all are merged when it is too late to read the rows again.
+            read_part_keys(part.read, part.index, part.path)
     except (SourceError, StoreError, FileNotFoundError):
         parts = []
     # A store looks after what it keeps; a scratch disk may not.
@@ -199,7 +182,7 @@ def open_part(cache: ShardCache, part: WrittenPart) -> IndexedPart:
 
     index = read_index(read, size, path, part.sha256)
     where = store.local_path(path) if cache.where == "disk" else path
-    return IndexedPart(path=where or path, index=index)
+    return IndexedPart(path=where or path, index=index, read=read)
 
 
 class _Writing:

@@ -2,6 +2,7 @@
 
     messages    Arrow record batches without a schema, each the rows of one shard of one batch that
                 was read, at offsets that are multiples of 64
+    keys        an IPC stream: the keys, in the order of their hashes in the tail
     tail        three IPC streams: which message belongs to which shard; how many rows each key has,
                 by hash; a batch of no rows in the schema of the rows, with all dictionaries
     footer      where the tail begins, its size and checksum, and a mark of the format
@@ -31,8 +32,8 @@ from partwise.tables.dictionaries import ColumnStorage, read_one
 
 MESSAGE_ALIGNMENT = 64
 _FOOTER = struct.Struct("<qqQ8s")
-_MARK = b"PWPARTS3"
-PART_VERSION = 3
+_MARK = b"PWPARTS4"
+PART_VERSION = 4
 """Of the format of part files."""
 _ABOUT = b"partwise"
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -58,6 +59,9 @@ class PartIndex:
     """uint64, shape (keys,): the distinct hashes of keys, sorted."""
     key_rows: np.ndarray
     """int64, shape (keys,): the rows of each."""
+    keys_span: tuple[int, int]
+    """Offset and size of the keys in the file, of no bytes where there are none."""
+    keys_sha256: str
     dictionaries: pa.RecordBatch
     """No rows, in the schema of the rows, with the dictionaries that the messages' codes are of."""
     dropped_rows: int
@@ -115,10 +119,13 @@ class PartWriter:
         self,
         key_hashes: np.ndarray,
         key_rows: np.ndarray,
+        keys: pa.Table | None,
         dropped_rows: int,
         filled: Collection[str],
     ) -> PartIndex:
-        """Write tail and footer, and close the file."""
+        """Write keys, tail and footer, and close the file."""
+        content = _key_bytes(keys)
+        self._file.write(content)
         index = PartIndex(
             shards=_joined(self._shards).astype(np.uint32),
             positions=np.array(self._positions, np.int64),
@@ -128,11 +135,13 @@ class PartWriter:
             digests=None,
             key_hashes=key_hashes,
             key_rows=key_rows,
+            keys_span=(self._end, len(content)),
+            keys_sha256=hashlib.sha256(content).hexdigest(),
             dictionaries=self._storage.dictionaries(),
             dropped_rows=dropped_rows,
             filled=frozenset(filled),
         )
-        _write_tail(self._file, self._end, index)
+        _write_tail(self._file, self._end + len(content), index)
         self._file.close()
         return index
 
@@ -145,9 +154,35 @@ def _joined(arrays: list[np.ndarray]) -> np.ndarray:
     return np.concatenate(arrays) if arrays else np.empty(0, np.int64)
 
 
+def _key_bytes(keys: pa.Table | None) -> bytes:
+    sink = pa.BufferOutputStream()
+    if keys is not None:
+        with pa.ipc.new_stream(sink, keys.schema) as stream:
+            stream.write_table(keys)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def read_part_keys(
+    read: Callable[[int, int], bytes], index: PartIndex, name: str
+) -> pa.Table | None:
+    """Return the keys of a part, in the order of `key_hashes`; None: it has no rows.
+
+    `read` is as `read_index` has it. SourceError where they are damaged.
+    """
+    content = read(*index.keys_span) if index.keys_span[1] else b""
+    if hashlib.sha256(content).hexdigest() != index.keys_sha256:
+        raise SourceError(f"The rows of shards at {name} are damaged: begin the run again.")
+    return pa.ipc.open_stream(content).read_all() if content else None
+
+
 def _write_tail(file: BinaryIO, end: int, index: PartIndex) -> str:
     """Write tail and footer; returns the SHA-256 of the tail, as hexadecimal digits."""
-    about = {"dropped_rows": index.dropped_rows, "filled": sorted(index.filled)}
+    about = {
+        "dropped_rows": index.dropped_rows,
+        "filled": sorted(index.filled),
+        "keys": [*index.keys_span, index.keys_sha256],
+    }
     columns = {
         "shard": index.shards,
         "position": index.positions,
@@ -209,6 +244,8 @@ def _read_index(read: Callable[[int, int], bytes], size: int, sha256: str) -> Pa
         digests=_digests(messages),
         key_hashes=keys.column("hash").to_numpy(),
         key_rows=keys.column("rows").to_numpy(),
+        keys_span=(int(about["keys"][0]), int(about["keys"][1])),
+        keys_sha256=str(about["keys"][2]),
         dictionaries=dictionaries,
         dropped_rows=about["dropped_rows"],
         filled=frozenset(about["filled"]),
@@ -249,7 +286,12 @@ def is_part_whole(path: str) -> bool:
     try:
         with pa.memory_map(path) as source:
             content = memoryview(source.read_buffer())
-        index = read_index(lambda at, size: bytes(content[at : at + size]), len(content), path)
+
+        def read(at: int, size: int) -> bytes:
+            return bytes(content[at : at + size])
+
+        index = read_index(read, len(content), path)
+        read_part_keys(read, index, path)
     except (SourceError, OSError, ValueError):
         return False
     spans = zip(index.spans.tolist(), index.sums.tolist(), strict=True)
@@ -273,8 +315,11 @@ def lay_in_shard_order(path: str | os.PathLike[str], target: str | os.PathLike[s
             message = source.read_at(length + -length % MESSAGE_ALIGNMENT, offset)
             digests.append(hashlib.sha256(memoryview(message)[:length]).digest())
             file.write(message)
+        end = file.tell()
+        file.write(source.read_at(index.keys_span[1], index.keys_span[0]))
         ordered = replace(
             index,
+            keys_span=(end, index.keys_span[1]),
             shards=index.shards[order],
             positions=index.positions[order],
             spans=np.array(spans, np.int64).reshape(-1, 2),

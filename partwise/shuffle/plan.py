@@ -6,16 +6,18 @@ shard reads them where they are.
 """
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
 
 from partwise.choices import NullKeys
 from partwise.errors import SourceError
-from partwise.shuffle.part_file import PartIndex
+from partwise.shuffle.part_file import PartIndex, read_part_keys
 from partwise.shuffle.shard_count import check_n_shards
 from partwise.shuffle.write import Division, KeyRows, refuse_null, write_fragments
 from partwise.sources.descriptions import Source
@@ -88,6 +90,8 @@ class ShardedRows:
     """uint64, shape (partitions,): the distinct hashes of keys, sorted."""
     key_rows: np.ndarray
     """int64, shape (partitions,): the rows of each."""
+    keys: pa.Table
+    """The normalized keys, in the order of their hashes."""
     dropped_rows: int
     """Rows left out because their key was null (policy "drop")."""
     schema: pa.Schema
@@ -102,6 +106,10 @@ class ShardedRows:
         """Distinct keys, counted by their 64-bit hash."""
         return len(self.key_hashes)
 
+    def keys_of(self, shard: int) -> pa.Table:
+        """Return the keys of one shard, of those that are meant."""
+        return self.keys.filter(pa.array(self.key_hashes % np.uint64(self.n_shards) == shard))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexedPart:
@@ -110,6 +118,8 @@ class IndexedPart:
     path: str
     """The file, or where it lies in the artifact store."""
     index: PartIndex
+    read: Callable[[int, int], bytes]
+    """Gives bytes of the file, by offset and size."""
 
 
 def keyed_fragments(
@@ -170,15 +180,18 @@ def merge_parts(
     """
     counts = KeyRows()
     for part in parts:
-        counts.add(part.index.key_hashes, part.index.key_rows)
+        # Not all at once: each part may have all keys.
+        if (keys := read_part_keys(part.read, part.index, part.path)) is not None:
+            counts.add(part.index.key_hashes, part.index.key_rows, keys)
     by_shard: dict[int, list[KeyedRows]] = {}
     for rows in keyed:
         hashes = hash_keys(rows.keys)
-        counts.add(hashes, np.array([rows.fragment.rows or 0]))
+        one = pa.Table.from_batches([rows.keys])
+        counts.add(hashes, np.array([rows.fragment.rows or 0]), one)
         by_shard.setdefault(int(hashes[0] % np.uint64(division.n_shards)), []).append(rows)
-    key_hashes, key_rows = counts.totals()
+    key_hashes, key_rows, all_keys = counts.totals()
     dropped = dropped_rows + sum(part.index.dropped_rows for part in parts)
-    if not len(key_hashes):
+    if all_keys is None or not len(key_hashes):
         _refuse_empty(source, dropped)
     merged = merge_dictionaries(division.selection.schema, [p.index.dictionaries for p in parts])
     # In the order in which `_shards` numbers those that differ.
@@ -195,6 +208,7 @@ def merge_parts(
         rows=int(key_rows.sum()),
         key_hashes=key_hashes,
         key_rows=key_rows,
+        keys=all_keys,
         dropped_rows=dropped,
         schema=merged.schema,
         # Of fragments that nobody has read yet, it is not known.
@@ -202,7 +216,14 @@ def merge_parts(
     )
 
 
-def _refuse_empty(source: Source, dropped: int) -> None:
+def read_local(path: str, offset: int, size: int) -> bytes:
+    """Read bytes of a file on this machine's disk."""
+    with open(path, "rb") as file:
+        file.seek(offset)
+        return file.read(size)
+
+
+def _refuse_empty(source: Source, dropped: int) -> NoReturn:
     if dropped:
         raise SourceError(
             f"All {dropped} rows have a null key, and null_keys='drop' leaves none of them: "
@@ -283,6 +304,6 @@ def shard_rows(
     parts = []
     if others:
         index = write_fragments(division, others, path, first_row=0 if not keyed else None)
-        parts = [IndexedPart(path=path, index=index)]
+        parts = [IndexedPart(path=path, index=index, read=partial(read_local, path))]
     dictionaries = os.path.join(directory, "dictionaries")
     return merge_parts(source, parts, keyed, division, dropped, dictionaries)

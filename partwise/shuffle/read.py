@@ -1,16 +1,14 @@
 """The rows of a shard as they lie on disk before they are sorted, in the order of the source."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import SourceError
-from partwise.shuffle.part_file import check_message
 from partwise.shuffle.plan import KeyedRows, ShardRows, UnsortedShard
 from partwise.tables.dictionaries import (
     ColumnStorage,
@@ -20,7 +18,7 @@ from partwise.tables.dictionaries import (
     stored_schema,
 )
 from partwise.tables.keys.key_classes import KeyColumn
-from partwise.tables.keys.partition_keys import hash_keys, normalize_keys
+from partwise.tables.keys.partition_keys import normalize_keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,34 +118,3 @@ def read_keyed(
                     "though the file's path or statistics say so: write the file again."
                 )
         yield storage.store(batch)
-
-
-def find_key(
-    shard: UnsortedShard,
-    key_columns: Sequence[KeyColumn],
-    wanted: np.uint64,
-    read: Callable[[str, int, int], bytes],
-) -> pa.RecordBatch | None:
-    """Find the normalized key, as one row, that has a hash; None where the shard has no such key.
-
-    Not all rows are read: the search ends with the first message that has the key. `read` gives
-    bytes of a part file by path, offset and size.
-    """
-    for keyed in shard.keyed:
-        if hash_keys(keyed.keys)[0] == wanted:
-            return keyed.keys
-    names = [column.name for column in key_columns]
-    for rows in shard.written:
-        own = read_dictionaries(shard.dictionaries, {rows.dictionaries})[rows.dictionaries]
-        stored = stored_schema(own.schema)
-        for number, (offset, size) in enumerate(rows.spans.tolist()):
-            message = pa.py_buffer(read(rows.path, offset, size))
-            if rows.digests is not None:
-                check_message(message, rows.digests[number], rows.path)
-            batch = pa.ipc.read_record_batch(message, stored)
-            shown = decode_batch(batch.select(names), own.select(names))
-            keys = normalize_keys(shown, key_columns)
-            places = np.flatnonzero(hash_keys(keys) == wanted)
-            if len(places):
-                return keys.slice(int(places[0]), 1)
-    return None

@@ -1,13 +1,10 @@
 """Warnings about the sizes of partitions, before any work is done on them."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 
 import numpy as np
 
 from partwise.shuffle.plan import ShardedRows
-from partwise.shuffle.read import find_key
-from partwise.shuffle.shared_folder import SharedFolder
 from partwise.tables.column_names import names_in_words
 from partwise.tables.keys.partition_keys import key_values
 
@@ -18,9 +15,7 @@ MANY_PARTITIONS = 100_000
 FEW_ROWS = 2.0
 
 
-def warnings_of(
-    sharded: ShardedRows, shared_folder: SharedFolder, slots: int, memory_bytes: int
-) -> Iterator[str]:
+def warnings_of(sharded: ShardedRows, slots: int, memory_bytes: int) -> Iterator[str]:
     """Yield what a person should know of the sizes of partitions before they are worked on."""
     rows = sharded.key_rows
     largest = int(np.argmax(rows))
@@ -28,7 +23,7 @@ def warnings_of(
     size_bytes = sum(shard.size_bytes for shard in sharded.shards) * share
     giant = share * slots > GIANT_SHARE and rows[largest] > GIANT_TIMES_MEDIAN * np.median(rows)
     if giant or size_bytes > memory_bytes:
-        name = _name(sharded, shared_folder, sharded.key_hashes[largest])
+        name = repr(key_values(sharded.keys.slice(largest, 1))[0])
         about = f"The partition {name} has {int(rows[largest]):,} of the {sharded.rows:,} rows"
         if giant:
             yield (
@@ -47,22 +42,3 @@ def warnings_of(
             f"{sharded.rows:,} rows, "
             f"{sharded.rows / sharded.partitions:.1f} rows each: is it the column you meant?"
         )
-
-
-def _name(sharded: ShardedRows, shared_folder: SharedFolder, key_hash: np.uint64) -> str:
-    """Name the partition whose key has a hash."""
-    number = int(key_hash % np.uint64(sharded.n_shards))
-    shard = next(shard for shard in sharded.shards if shard.number == number)
-    read: Callable[[str, int, int], bytes] = read_local
-    if shared_folder.where == "store":
-        read = shared_folder.store.read_range
-    local = replace(shard, dictionaries=str(shared_folder.directory / "dictionaries"))
-    keys = find_key(local, sharded.key_columns, key_hash, read)
-    return "?" if keys is None else repr(key_values(keys)[0])
-
-
-def read_local(path: str, offset: int, size: int) -> bytes:
-    """Read bytes of a file on this machine's disk."""
-    with open(path, "rb") as file:
-        file.seek(offset)
-        return file.read(size)

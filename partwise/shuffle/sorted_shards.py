@@ -185,19 +185,6 @@ def _sorted_batches(piece: Piece, bounds: list[int]) -> Iterator[tuple[pa.Record
             places = places[batch.num_rows :]
 
 
-def read_shard_keys(
-    shard: UnsortedShard, key_columns: Sequence[KeyColumn], directory: str | os.PathLike[str]
-) -> pa.Table:
-    """Read the distinct keys of a shard that is not sorted.
-
-    They come back normalized, one row per partition, in the order of `SortedShard.keys`.
-    """
-    if not shard.written:
-        return encode_sorted(pa.Table.from_batches([keyed.keys for keyed in shard.keyed])).keys
-    with stored_rows(shard, key_columns, Path(directory) / f"{shard.number:05d}.keys") as stored:
-        return encode_sorted(stored.keys(key_columns)).keys
-
-
 class ShardReader:
     """Reads partitions of a sorted shard from its memory-mapped file."""
 

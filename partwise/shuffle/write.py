@@ -40,40 +40,51 @@ class KeyRows:
     def __init__(self) -> None:
         self._hashes = np.empty(0, np.uint64)
         self._rows = np.empty(0, np.int64)
-        self._new: list[tuple[np.ndarray, np.ndarray]] = []
+        self._keys: pa.Table | None = None
+        self._new: list[tuple[np.ndarray, np.ndarray, pa.Table]] = []
         self._new_count = 0
 
-    def add(self, hashes: np.ndarray, rows: np.ndarray) -> None:
+    def add(self, hashes: np.ndarray, rows: np.ndarray, keys: pa.Table) -> None:
         """Count rows of keys.
 
         `hashes` is uint64 and `rows`, as many of each, int64; both of shape (keys,).
         """
-        self._new.append((hashes, rows))
+        self._new.append((hashes, rows, keys))
         self._new_count += len(hashes)
         # Each merge sorts all that is known: so it at least doubles before the next one.
         if self._new_count > len(self._hashes) + 100_000:
             self._merge()
 
-    def add_batch(self, hashes: np.ndarray) -> None:
-        """Count one row for each hash."""
-        counted = pa.array(hashes).value_counts()
-        self.add(counted.field("values").to_numpy(), counted.field("counts").to_numpy())
+    def add_batch(self, hashes: np.ndarray, keys: pa.RecordBatch) -> None:
+        """Count one row for each key."""
+        encoded = pa.array(hashes).dictionary_encode()
+        codes, distinct = encoded.indices.to_numpy(), encoded.dictionary.to_numpy()
+        # Of several writes to one place numpy keeps the last, so the rows are written backwards.
+        first = np.empty(len(distinct), np.int64)
+        first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+        counts = np.bincount(codes, minlength=len(distinct)).astype(np.int64)
+        self.add(distinct, counts, pa.Table.from_batches([keys.take(pa.array(first))]))
 
     def _merge(self) -> None:
-        hashes = np.concatenate([self._hashes, *(new for new, _ in self._new)])
-        rows = np.concatenate([self._rows, *(count for _, count in self._new)])
+        hashes = np.concatenate([self._hashes, *(new for new, *_ in self._new)])
+        rows = np.concatenate([self._rows, *(count for _, count, _ in self._new)])
+        known = [] if self._keys is None else [self._keys]
+        keys = pa.concat_tables(
+            [*known, *(keys for *_, keys in self._new)], promote_options="permissive"
+        )
+        self._keys, self._new, self._new_count = None, [], 0
         order = np.argsort(hashes, kind="stable")
         hashes, rows = hashes[order], rows[order]
         first = np.flatnonzero(np.r_[True, hashes[1:] != hashes[:-1]]) if len(hashes) else order
         self._hashes = hashes[first]
         self._rows = np.add.reduceat(rows, first) if len(first) else rows
-        self._new, self._new_count = [], 0
+        self._keys = keys.take(pa.array(order[first]))
 
-    def totals(self) -> tuple[np.ndarray, np.ndarray]:
-        """The distinct hashes, sorted, and the rows of each."""
+    def totals(self) -> tuple[np.ndarray, np.ndarray, pa.Table | None]:
+        """The distinct hashes, sorted, the rows of each, and the keys; None: there are none."""
         if self._new:
             self._merge()
-        return self._hashes, self._rows
+        return self._hashes, self._rows, self._keys
 
 
 def write_fragments(
@@ -136,7 +147,7 @@ class _RowCounter:
         if kept.num_rows:
             self._empty = {n for n in self._empty if kept.column(n).null_count == kept.num_rows}
         hashes = hash_keys(keys)
-        self.keys.add_batch(hashes)
+        self.keys.add_batch(hashes, keys)
         return kept, hashes
 
     def _refuse_null(

@@ -12,7 +12,6 @@ from partwise.engine.driver.params import shard_params
 from partwise.engine.params_file import params_fingerprints, read_params
 from partwise.errors import ColumnError, InputError, KeyClassError
 from partwise.shuffle.plan import shard_rows
-from partwise.shuffle.sorted_shards import read_shard_keys
 from partwise.sources.opening import open_source
 from partwise.tables.keys.partition_keys import key_columns, partition_id
 
@@ -52,7 +51,7 @@ def test_tables_and_mappings_meet_the_partitions_of_every_class(tmp_path, name):
     numbers = {
         partition_id(key, columns): shard.number
         for shard in sharded.shards
-        for key in read_shard_keys(shard, columns, tmp_path).column(0).to_pylist()
+        for key in sharded.keys_of(shard.number).column(0).to_pylist()
     }
     mapping = {key: {"rounds": i} for i, key in enumerate(keys.to_pylist())}
     from_table = shard_params(table, columns, 5, tmp_path / "table")

@@ -66,6 +66,7 @@ def sharded() -> ShardedRows:
         rows=int(sizes.sum()),
         key_hashes=np.arange(7, dtype=np.uint64),
         key_rows=sizes,
+        keys=pa.table({"key": range(7)}),
         dropped_rows=0,
         schema=pa.schema([]),
         empty_columns=frozenset(),

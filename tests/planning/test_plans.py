@@ -37,9 +37,7 @@ from partwise.planning.partitions import prepare_inference, prepare_mapping, pre
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.runs.claim import Claim
 from partwise.runs.run import Run
-from partwise.shuffle.load import read_keys
 from partwise.shuffle.plan import shard_rows
-from partwise.shuffle.shared_folder import SharedFolder
 from partwise.sources.opening import open_source
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
@@ -216,10 +214,9 @@ class TestModels:
         source = open_source(ROWS)
         keys = training().identity.key_columns
         sharded = shard_rows(source, keys, 2, tmp_path)
-        folder = SharedFolder(tmp_path, Store.parse(tmp_path), "run", "token", shared=True)
         known = {0: pa.table({"partition_id": ["nobody"]})}
         with pytest.raises(InputError, match=r"1 of the 1 models of the run 'trained'.*nobody"):
-            check_coverage(known, sharded, lambda s: read_keys(folder, keys, s), run_id="trained")
+            check_coverage(known, sharded, run_id="trained")
 
 
 def test_a_collection_can_be_repeated_although_its_rows_are_in_memory(tmp_path):
@@ -309,7 +306,7 @@ class TestPlan:
         plan = training(trainer, source=open_source(empty))
         sharded = shard_rows(plan.source, plan.identity.key_columns, 2, tmp_path)
         with pytest.raises(ColumnError, match="sales"):
-            plan.check_rows(sharded, lambda shard: pa.table({}))
+            plan.check_rows(sharded)
 
 
 def test_a_run_that_goes_on_reads_csv_with_the_classes_of_its_keys(tmp_path):

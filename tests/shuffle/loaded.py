@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from partwise.shuffle.load import load_shards, read_keys
+from partwise.runs.ledger import in_order_of_keys
+from partwise.shuffle.load import load_shards
 from partwise.shuffle.shard_cache import open_cache
 from partwise.shuffle.shared_folder import SharedFolder, fetch_shard
 from partwise.shuffle.sorted_shards import ShardReader, sort_shard
@@ -69,7 +70,8 @@ class Loaded:
             where = self.shared_folder.where
             local = fetch_shard(shard, where, self.shared_folder.store, str(folder), str(folder))
             done = sort_shard(local, self.columns, folder / "sorted")
-            assert done.keys.equals(read_keys(self.shared_folder, self.columns, shard))
+            keys = self.shard.keys_of(shard.number)
+            assert done.keys.equals(keys.take(in_order_of_keys(keys)))
             found += rows_of(done)
         return found
 

@@ -304,14 +304,14 @@ def test_a_giant_is_named_beforehand(dask_client, tmp_path, scratch, s3_store_ur
     table = pa.table({"key": keys, "x": range(1000)})
     for store in (None, Store.parse(f"{s3_store_url}/store")):
         loaded = Loaded(table, ["key"], dask_client, tmp_path, store)
-        said = list(warnings_of(loaded.shard, loaded.shared_folder, slots=2, memory_bytes=2**40))
+        said = list(warnings_of(loaded.shard, slots=2, memory_bytes=2**40))
         assert len(said) == 1
         assert said[0].startswith("The partition 1 has 900 of the 1,000 rows (90%): ")
-        (said,) = warnings_of(loaded.shard, loaded.shared_folder, slots=0, memory_bytes=100)
+        (said,) = warnings_of(loaded.shard, slots=0, memory_bytes=100)
         assert "read it with data.batches(size)" in said
         loaded.close()
     even = Loaded(pa.table({"key": range(100)}), ["key"], dask_client, tmp_path)
-    assert list(warnings_of(even.shard, even.shared_folder, slots=2, memory_bytes=2**40)) == []
+    assert list(warnings_of(even.shard, slots=2, memory_bytes=2**40)) == []
     even.close()
 
 
@@ -319,7 +319,7 @@ def test_a_column_of_ids_is_pointed_out(dask_client, tmp_path, scratch, monkeypa
     monkeypatch.setattr(size_warnings, "MANY_PARTITIONS", 50)
     for column, expected in (("row", 1), ("store", 0)):
         loaded = Loaded(table_of(300), [column], dask_client, tmp_path)
-        said = list(warnings_of(loaded.shard, loaded.shared_folder, slots=2, memory_bytes=2**40))
+        said = list(warnings_of(loaded.shard, slots=2, memory_bytes=2**40))
         assert len(said) == expected
         assert all("300 partitions of 300 rows, 1.0 rows each" in sentence for sentence in said)
         loaded.close()

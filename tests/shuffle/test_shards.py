@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partwise.errors import ColumnError, InputError, NullKeyError, SourceError
+from partwise.runs.ledger import in_order_of_keys
 from partwise.shuffle import sort as sorting
 from partwise.shuffle import sorted_shards as sorted_module
 from partwise.shuffle.plan import ShardedRows, shard_rows
 from partwise.shuffle.shard_count import default_n_shards
-from partwise.shuffle.sorted_shards import ShardReader, read_shard_keys, sort_shard
+from partwise.shuffle.sorted_shards import ShardReader, sort_shard
 from partwise.sources.opening import open_source
 from partwise.tables.keys.partition_keys import key_columns, key_values, partition_id
 
@@ -42,7 +43,8 @@ def read_back(sharded: ShardedRows, directory: Path):
         assert done.offsets.dtype == np.int64
         assert done.offsets[0] == 0
         assert done.offsets[-1] == shard.rows
-        keys = read_shard_keys(shard, sharded.key_columns, directory)
+        keys = sharded.keys_of(shard.number)
+        keys = keys.take(in_order_of_keys(keys))
         assert str(keys.to_pydict()) == str(done.keys.to_pydict())
         reader = ShardReader(done.path)
         bounds = zip(done.offsets[:-1].tolist(), done.offsets[1:].tolist(), strict=True)

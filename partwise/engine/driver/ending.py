@@ -9,14 +9,13 @@ from partwise.engine.assignment import ShardReceipt
 from partwise.engine.driver.shards import Driver
 from partwise.outcomes import CANCELLED, PartitionStatus
 from partwise.runs.completion import Ending, UnfinishedShard
-from partwise.shuffle.plan import ShardedRows, UnsortedShard
+from partwise.shuffle.plan import ShardedRows
 
 
 def describe_ending(
     driver: Driver,
     receipts: Sequence[ShardReceipt],
     sharded: ShardedRows,
-    read_keys: Callable[[UnsortedShard], pa.Table],
     *,
     started_at: datetime,
     stages: Mapping[str, float],
@@ -24,8 +23,7 @@ def describe_ending(
 ) -> Ending:
     """Return how an execution ended.
 
-    A shard without a complete receipt has partitions without a ledger row: their keys are read
-    again, so that the run's ledger has a row for each of them.
+    A shard without a complete receipt has partitions without a ledger row: each gets one.
     """
     by_shard = {receipt.shard: receipt for receipt in receipts}
     unfinished = []
@@ -34,7 +32,7 @@ def describe_ending(
         receipt = by_shard.get(shard.number)
         if receipt is not None and receipt.complete:
             continue
-        keys = read_keys(shard)
+        keys = sharded.keys_of(shard.number)
         partitions += keys.num_rows if receipt is None else 0
         lost = driver.lost.get(shard.number)
         unfinished.append(

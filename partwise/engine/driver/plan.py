@@ -17,7 +17,7 @@ from partwise.errors import InputError, RunExistsError, RunNotFoundError
 from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.documents import check_run_id
 from partwise.runs.run import Run
-from partwise.shuffle.plan import ShardedRows, UnsortedShard
+from partwise.shuffle.plan import ShardedRows
 from partwise.shuffle.shard_count import check_n_shards, default_n_shards
 from partwise.shuffle.shared_folder import SharedFolder, table_bytes
 from partwise.shuffle.write import Division
@@ -26,9 +26,6 @@ from partwise.store.store import Store
 
 SAMPLE_SUFFIX = "-sample"
 """Ends the name of a dry run."""
-
-ReadKeys = Callable[[UnsortedShard], pa.Table]
-"""Gives the distinct keys of a shard."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +53,7 @@ class Plan:
     """Where the trained models of each shard stand."""
     model: pa.Table | None = None
     """Where the one model of all partitions stands, as `model_of_every_partition` has it."""
-    check_sharded: Callable[[ShardedRows, ReadKeys], None] | None = None
+    check_sharded: Callable[[ShardedRows], None] | None = None
     """Refuses rows that cannot be used, once they are sharded."""
     choose: Callable[[ShardedRows], ShardedRows] | None = None
     """Says which partitions are worked on; None: all."""
@@ -102,7 +99,7 @@ class Plan:
             on_existing="overwrite",
         )
 
-    def check_rows(self, sharded: ShardedRows, read_keys: ReadKeys) -> None:
+    def check_rows(self, sharded: ShardedRows) -> None:
         """See that the trainer, or the models, can work with the rows."""
         if hasattr(self.function, "check"):
             names = tuple(column.name for column in self.identity.key_columns)
@@ -110,7 +107,7 @@ class Plan:
         if hasattr(self.function, "check_partitions"):
             self.function.check_partitions(sharded.partitions)
         if self.check_sharded is not None:
-            self.check_sharded(sharded, read_keys)
+            self.check_sharded(sharded)
 
     def named_modules(self) -> tuple[str, ...]:
         """Return the modules that the work is sure to import."""
