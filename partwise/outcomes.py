@@ -21,6 +21,10 @@ class PartitionStatus(StrEnum):
     CANCELLED = "CANCELLED"
 
 
+HAVE_NO_END = (PartitionStatus.PENDING, PartitionStatus.RUNNING)
+"""Those of partitions that have no outcome yet."""
+
+
 class RunStatus(StrEnum):
     """What became of a run."""
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from partwise.choices import OnExisting
@@ -78,12 +79,21 @@ class RunMaker:
         code: str | None = "c",
         inputs: str | None = "i",
         partitions: int | None = None,
+        keys: Sequence[Any] | None = None,
+        n_shards: int = 1,
     ) -> Claim:
-        """Begin a generation."""
+        """Begin a generation; `keys` are written down as those of the partitions to work on."""
         claim = self._claim = Claim(self.store, self.identity, on_existing)
         claim.__enter__()
         intent = Intent(source_fingerprint="s", inputs_fingerprint=inputs, code_fingerprint=code)
-        claim.begin(n_shards=1, intent=intent, partitions=partitions)
+        table = None if keys is None else self._keys_of(keys)
+        claim.begin(
+            n_shards=n_shards,
+            intent=intent,
+            partitions=partitions if keys is None else len(keys),
+            keys=table,
+            rows=None if keys is None else np.arange(1, len(keys) + 1),
+        )
         return claim
 
     def commit(

@@ -1,8 +1,10 @@
 """What the run of a gang does: place the ranks, run the gang, complete."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 from distributed import Client
 
 from partwise.engine.assignment import work_file
@@ -26,7 +28,9 @@ from partwise.gangs.work import GangPayload, StagedWork
 from partwise.outcomes import CANCELLED, RunStatus, Stop
 from partwise.ranks.staging import rank_source
 from partwise.runs.claim import Claim
+from partwise.runs.kinds import RANK
 from partwise.runs.run import Run
+from partwise.runs.unfinished import Standing
 from partwise.shuffle.shared_folder import SharedFolder
 from partwise.store.signing import is_configured
 from partwise.tasks.run_gang import run_gang_step
@@ -61,7 +65,8 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
         with clock.stage("load"):
             target = _stage_payload(plan, folder, client, frame)
         spec = _specify(plan, claim, frame.token, placement, target)
-        frame.begin(n_shards=1, partitions=spec.world_size)
+        keys = pa.table({RANK: pa.array(range(spec.world_size), pa.int64())})
+        frame.begin(n_shards=1, partitions=spec.world_size, keys=keys)
         ranks = (
             f"{spec.world_size} ranks on {len(spec.nodes)} workers, CPUs of each: {spec.threads}."
         )
@@ -132,6 +137,11 @@ def _drive(
     Returned are how its ranks ended; why it was stopped; and what the rank that is to blame raised.
     """
     logger = run_logger()
+    size, since = spec.world_size, datetime.now(UTC)
+    # All ranks run, or none does.
+    frame.claim.tell(
+        lambda: Standing(generation=spec.generation, running=size, begun={0: (size, -1, since)})
+    )
     driver = GangDriver(client, spec, frame.watch, GangLines(logger, spec.run_id))
     step = begin_step(run_gang_step, driver, spec.world_size)
     with told_every(interval_s, logger, spec.run_id, driver.longest):

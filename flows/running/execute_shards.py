@@ -74,7 +74,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             sharded = plan.choose(sharded)
         params = shard_params(plan.params, identity.key_columns, n_shards, frame.directory)
         chosen = sharded.partitions if sharded.only is None else len(sharded.only)
-        frame.begin(n_shards=n_shards, partitions=chosen)
+        frame.begin(n_shards=n_shards, partitions=chosen, keys=sharded.keys, rows=sharded.key_rows)
         # Of a million keys, merging and writing leave Arrow with 90 MiB that it keeps for itself.
         pa.default_memory_pool().release_unused()
         execution = Execution(
@@ -183,6 +183,7 @@ def _drive(
             driver.longest,
         ),
     ):
+        frame.claim.tell(driver.standing)
         steps = [begin_step(step, group, driver) for group in driver.groups(MOST_GROUPS)]
         try:
             await_steps(steps, check=frame.check)

@@ -215,6 +215,7 @@ def _drive(
         StudyDriver(client, spec, trials, frame.watch, logger) as driver,
         told_every(options.report_interval_s, logger, spec.execution.run_id, driver.longest),
     ):
+        frame.claim.tell(driver.standing)
         step = begin_step(run_study_step, driver, spec.stopping.trials)
         try:
             await_steps([step], check=frame.check)

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol, Self
 
+import numpy as np
+import pyarrow as pa
 from distributed import Client, WorkerPlugin
 
 from partwise.blocks import LocalCluster
@@ -200,13 +202,27 @@ class Frame:
         self.stack.callback(folder.close)
         return folder
 
-    def begin(self, *, n_shards: int, partitions: int) -> None:
+    def begin(
+        self,
+        *,
+        n_shards: int,
+        partitions: int,
+        keys: pa.Table | None = None,
+        rows: np.ndarray | None = None,
+    ) -> None:
         """Begin the generation: from here on the run is changed.
 
-        `n_shards` counts if the run is new.
+        `n_shards` counts if the run is new. The others are what it is to work on, as `Claim.begin`
+        has them.
         """
         note_work()
-        self.claim.begin(n_shards=n_shards, intent=self._plan.intent, partitions=partitions)
+        self.claim.begin(
+            n_shards=n_shards,
+            intent=self._plan.intent,
+            partitions=partitions,
+            keys=keys,
+            rows=rows,
+        )
         if reason := self.claim.why_nothing_counts(self._plan.intent):
             self.logger.warning("Run %s: %s", self._plan.identity.run_id, reason)
 

@@ -139,6 +139,9 @@ class ShardProgress:
     """What it is at, as a clause: "partition 7 runs"."""
     since_s: float = 0.0
     """For how long."""
+    place: int = -1
+    """The partition that runs, by its place among those of the shard that are worked on, in the
+    order of their keys; -1: none does."""
 
     def to_message(self) -> dict[str, Any]:
         """Return the progress as plain values, as Dask's events want it."""
@@ -154,6 +157,7 @@ class ShardProgress:
             "worker": self.worker,
             "doing": self.doing,
             "since_s": self.since_s,
+            "place": self.place,
         }
 
     @classmethod
@@ -176,4 +180,5 @@ class ShardProgress:
             worker=message["worker"],
             doing=message["doing"],
             since_s=message["since_s"],
+            place=message["place"],
         )

@@ -25,9 +25,12 @@ PROGRESS_INTERVAL_S = 0.25
 """At most this often a worker reports its progress."""
 BEAT_S = 5.0
 """So often it says what it is at, when there is no progress."""
+LOOK_S = 1.0
+"""So often it looks whether another partition runs than it said last."""
 
-AtWork = tuple[str, float] | None
-"""What a shard is at, as a clause, and since how many seconds; None: there is nothing to say."""
+AtWork = tuple[str, float, int] | None
+"""What a shard is at, as a clause, since how many seconds, and the place of the partition that
+runs; None: there is nothing to say."""
 
 
 class Reporter:
@@ -53,6 +56,7 @@ class Reporter:
         self._beats = False
         self._thread = threading.get_native_id()
         self._sleep = ""
+        self._said = -1
         self._clear()
 
     def name_partitions(self, name_of: Callable[[str], str]) -> None:
@@ -64,6 +68,7 @@ class Reporter:
         """Send heartbeats about what this thread does, meanwhile."""
         self._beats = True
         self._beat()
+        self._host.call_later(LOOK_S, self._look)
         try:
             yield
         finally:
@@ -88,6 +93,17 @@ class Reporter:
             self._send()
         self._sleep = sleep
         self._host.call_later(BEAT_S, self._beat)
+
+    def _look(self) -> None:
+        """Say that another partition runs, where no outcome does; called by the host."""
+        if not self._beats:
+            return
+        at_work = self._partition()
+        is_new = at_work is not None and at_work[2] != self._said
+        # As a heartbeat, it is not sent for a thread that hangs.
+        if is_new and time.monotonic() > self._next and not _deep_sleep(self._thread):
+            self._send()
+        self._host.call_later(LOOK_S, self._look)
 
     def _clear(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -150,7 +166,8 @@ class Reporter:
         self._send()
 
     def _send(self) -> None:
-        doing, since_s = self._partition() or (self._stage, time.monotonic() - self._stage_began)
+        stage = self._stage, time.monotonic() - self._stage_began, -1
+        doing, since_s, place = self._partition() or stage
         with self._lock:
             progress = ShardProgress(
                 shard=self._shard,
@@ -162,8 +179,10 @@ class Reporter:
                 worker=self._host.address,
                 doing=doing,
                 since_s=since_s,
+                place=place,
             )
             self._clear()
+            self._said = place
             self._next = time.monotonic() + PROGRESS_INTERVAL_S
         # A driver out of reach is no reason to stop: what counts is on the store.
         with contextlib.suppress(OSError):

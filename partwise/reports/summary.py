@@ -169,7 +169,7 @@ def _counts(run: Run) -> Text:
     total = sum(run.counts.values())
     text = Text(f"{total:,}")
     if run.status is RunStatus.IN_PROGRESS:
-        text.append(" committed so far")
+        text.append(" so far")
     for i, (status, count) in enumerate(sorted(run.counts.items())):
         text.append(": " if i == 0 else ", ").append(f"{count:,} {status}", STYLES.get(status))
     if run.kept:

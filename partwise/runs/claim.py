@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 
+import numpy as np
+import pyarrow as pa
 from pydantic import JsonValue
 
 from partwise.choices import OnExisting
@@ -27,16 +29,20 @@ from partwise.outcomes import PartitionStatus
 from partwise.renamed import RENAMED
 from partwise.runs.documents import (
     RUN_DOCUMENT,
+    ClaimDocument,
     GenerationDocument,
     KeyColumnDocument,
     RunDocument,
+    claim_file,
     generation_file,
+    keys_file,
     run_path,
     sha256_of,
 )
 from partwise.runs.kinds import KINDS, RunKind
 from partwise.runs.run import Run
 from partwise.runs.steps import Step, announce, finish_earlier_steps
+from partwise.runs.unfinished import Standing, write_keys
 from partwise.store.lease import Lease
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import HASH_VERSION, KeyColumn, check_key_classes
@@ -97,9 +103,11 @@ class Claim:
     generation_sha256: str = field(init=False, default="")
     """Of the documents as they were when the generation began."""
     _lease: Lease | None = field(init=False, default=None)
+    _claimed: ClaimDocument | None = field(init=False, default=None)
+    _tidied: contextlib.ExitStack = field(init=False, default_factory=contextlib.ExitStack)
 
     def __enter__(self) -> "Claim":
-        """Look whether the run exists, and take its lease if it does.
+        """Take the run's lease; from here on readers see a new one, too.
 
         Raises:
             RunExistsError: It does, and `on_existing` is "error".
@@ -107,35 +115,76 @@ class Claim:
             RunBusyError: Somebody works on it.
         """
         self.existing = self._find()
-        if self.existing is not None:
-            try:
-                self._acquire()
-                # Until the lease was ours, its owner may have gone on with the run.
-                self.existing = self._look(self.existing.run_id)
-            except BaseException:
-                self.__exit__()  # nobody else does: the block has not begun
-                raise
+        self._tidied.enter_context(self.store.tidied())
+        try:
+            lease = self._acquire()
+            # Until the lease was ours, its owner may have gone on with the run, or begun it.
+            if self.existing is not None:
+                self.existing = self._look()
+            elif self.store.exists(run_path(self.identity.run_id, RUN_DOCUMENT)):
+                self.existing = self._find()
+            if self.existing is None:
+                self._show(lease)
+        except BaseException:
+            self.__exit__()  # nobody else does: the block has not begun
+            raise
         return self
 
-    def _acquire(self) -> None:
-        self._lease = Lease.acquire(
-            self.store, run_path(self.identity.run_id), on_cancel=self.on_cancel
-        )
+    def _acquire(self) -> Lease:
+        run_id = self.identity.run_id
+        try:
+            self._lease = Lease.acquire(self.store, run_path(run_id), on_cancel=self.on_cancel)
+        except RunBusyError as error:
+            # One that was removed is perhaps being removed just now, and not begun.
+            is_removed = self.existing is not None and self.existing.is_removed
+            if self.on_existing != "error" or is_removed:
+                raise
+            raise RunExistsError(
+                f"The run {run_id!r} was claimed by another process a moment ago; wait for it, or "
+                "pass another run_id."
+            ) from error
         # Before anything is read of the run: afterwards nobody deletes or moves what is found.
-        finish_earlier_steps(self._lease, self.store, self.identity.run_id)
+        finish_earlier_steps(self._lease, self.store, run_id)
+        return self._lease
+
+    def _show(self, lease: Lease) -> None:
+        """Have readers see the run while its rows are loaded.
+
+        This counts as long as the lease does. Of rows that cannot be loaded, and of a process that
+        is killed meanwhile, no run is left.
+        """
+        identity = self.identity
+        self._claimed = ClaimDocument(
+            run_id=identity.run_id,
+            kind=identity.kind,
+            keys=tuple(
+                KeyColumnDocument(name=column.name, key_class=column.key_class)
+                for column in identity.key_columns
+            ),
+            hash_version=HASH_VERSION,
+            training_run_id=identity.training_run_id,
+            created_at=datetime.now(UTC),
+            writer=secrets.token_hex(8),
+        )
+        path = run_path(identity.run_id, claim_file(lease.number))
+        self.store.create(path, self._claimed.to_bytes(path))
 
     def __exit__(self, *exception: object) -> None:
-        if self._lease is not None:
+        with self._tidied, contextlib.suppress(StoreError):
+            lease, self._lease = self._lease, None
+            if lease is None:
+                return
             # What came of the run is decided; the next process finds this one gone.
-            with contextlib.suppress(StoreError):
-                self._lease.release()
-            self._lease = None
+            lease.release(withdraw=self.existing is None and not self.generation)
 
     def _find(self) -> Run | None:
         wanted = self.identity
         try:
-            run = self._look(wanted.run_id)
+            run = self._look()
         except RunNotFoundError:
+            return None
+        if isinstance(run.document, ClaimDocument):
+            # Whoever loads its rows has the lease, and perhaps died: to acquire it finds out.
             return None
         if self._is_own(run):
             self.on_existing = "resume"
@@ -161,9 +210,9 @@ class Claim:
         check_key_classes(run.key_columns, wanted.key_columns, f"the run {wanted.run_id!r}")
         return run
 
-    def _look(self, run_id: str) -> Run:
+    def _look(self) -> Run:
         """Return the run as it stands; of one that was removed nothing counts any more."""
-        run = Run.find(run_id, self.store)
+        run = Run.find(self.identity.run_id, self.store)
         if run.is_removed:
             self.on_existing = "error"
         return run
@@ -257,25 +306,36 @@ class Claim:
             found[new] = found.get(new, "") + parts[name]
         return found
 
-    def begin(self, *, n_shards: int, intent: Intent, partitions: int | None = None) -> None:
-        """Claim the run if it is new, and write down the generation that begins.
+    def begin(
+        self,
+        *,
+        n_shards: int,
+        intent: Intent,
+        partitions: int | None = None,
+        keys: pa.Table | None = None,
+        rows: np.ndarray | None = None,
+    ) -> None:
+        """Write down the run if it is new, and the generation that begins.
 
-        `partitions` are those to work on, for readers who ask how far it is.
+        `partitions` are those to work on, with these normalized `keys` and as many `rows`, for
+        readers who ask how far it is.
 
         Raises:
-            RunExistsError: Another process claimed the run ID a moment ago.
             RunBusyError: Another process took the run over.
         """
-        if self.existing is None:
-            self._create(n_shards)
         # Loading rows took its time; a process that was given up meanwhile must not begin.
         self.check()
         self.compatible = self.earlier_generations(intent)
         self.generation = self.next_generation
+        if self.existing is None:
+            self._create(n_shards)
         run_id = self.identity.run_id
         # Before the document that names them: what a generation names is there when it begins.
         for name, content in intent.files.items():
             self.store.create(run_path(run_id, name), content)
+        if keys is not None and self._lease is not None:
+            path = run_path(run_id, keys_file(self.generation, self._lease.number))
+            write_keys(self.store, path, keys, rows)
         self.run_sha256 = self._sha256_of(run_path(run_id, RUN_DOCUMENT))
         before = run_path(run_id, generation_file(self.generation - 1))
         has_before = self.generation > 1 and not (self.existing and self.existing.is_removed)
@@ -311,6 +371,11 @@ class Claim:
                 "another process a moment ago; wait for it, and resume the run."
             ) from None
 
+    def tell(self, standing: Callable[[], Standing]) -> None:
+        """Have the lease say every few seconds where the generation stands."""
+        if self._lease is not None:
+            self._lease.tell(lambda: standing().model_dump(mode="json"))
+
     def _sha256_of(self, path: str) -> str:
         try:
             return sha256_of(self.store.read(path))
@@ -333,28 +398,17 @@ class Claim:
                 announce(self._lease, self.store, self.identity.run_id, step)
 
     def _create(self, n_shards: int) -> None:
-        identity = self.identity
-        document = RunDocument(
-            run_id=identity.run_id,
-            kind=identity.kind,
-            keys=tuple(
-                KeyColumnDocument(name=column.name, key_class=column.key_class)
-                for column in identity.key_columns
-            ),
-            n_shards=n_shards,
-            hash_version=HASH_VERSION,
-            training_run_id=identity.training_run_id,
-            created_at=datetime.now(UTC),
-            writer=secrets.token_hex(8),
-        )
+        run_id = self.identity.run_id
+        claimed = self._claimed.model_dump() if self._claimed else {}
+        document = RunDocument(**claimed | {"n_shards": n_shards})
         try:
-            self.store.create(run_path(identity.run_id, RUN_DOCUMENT), document.to_bytes())
+            self.store.create(run_path(run_id, RUN_DOCUMENT), document.to_bytes())
         except FileExistsError:
-            raise RunExistsError(
-                f"The run {identity.run_id!r} was claimed by another process a moment ago; wait "
-                "for it, or pass another run_id."
+            # Ours was given up a moment ago.
+            raise RunBusyError(
+                f"The run {run_id!r} was begun by another process a moment ago; wait for it, and "
+                "resume the run."
             ) from None
-        self._acquire()
 
     def check(self) -> None:
         """See that nobody took the run over; else RunBusyError: write nothing more."""
@@ -372,7 +426,8 @@ def refuse_existing(run_id: str, store: Store) -> None:
 
 
 def _refuse_to_begin(run: Run) -> None:
-    if not run.is_removed:
+    # One without a generation was never begun: the claim finds out whether anybody is about to.
+    if not run.is_removed and run.generation:
         raise RunExistsError(
             f"The run {run.run_id!r} exists in {run.store.url} ({run.status.value}); pass another "
             "run_id, or on_existing_artifacts='resume' or 'overwrite'."

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from partwise.errors import (
     IntegrityError,
     NewerFormatError,
+    PartwiseError,
     RunFormatError,
     SignatureError,
 )
@@ -25,6 +26,7 @@ from partwise.runs.documents import (
     RUN_DOCUMENT,
     RUNS,
     attempt_number,
+    claim_file,
     ended_number,
     generation_number,
     generation_of,
@@ -37,7 +39,8 @@ from partwise.runs.documents import (
 from partwise.runs.kinds import KINDS, RunKind
 from partwise.runs.ledger import merge, read_ledger, read_table, write_table
 from partwise.runs.own_checksums import check_own_signature
-from partwise.store.signing import given_key, is_configured, sign, verify
+from partwise.store.lease import held_claim
+from partwise.store.signing import check_signed, given_key, is_configured, sign, verify
 from partwise.store.store import Store
 
 READ_THREADS = 8
@@ -50,13 +53,35 @@ def list_runs(store: Store | str | Path = "artifacts") -> list[str]:
     opened = Store.of(store)
 
     def is_run(name: str) -> bool:
-        has_document = opened.exists(run_path(name, RUN_DOCUMENT))
-        return has_document and not list_generations(opened, name).is_removed
+        if opened.exists(run_path(name, RUN_DOCUMENT)):
+            return not list_generations(opened, name).is_removed
+        try:
+            return read_claim(opened, name) is not None
+        except PartwiseError:
+            # Whoever opens it hears what is wrong.
+            return True
 
     names = [name for name in opened.list_folder(RUNS) if is_run_id(name)]
     with ThreadPoolExecutor(READ_THREADS) as threads:
         there = threads.map(is_run, names)
     return [name for name, is_there in zip(names, there, strict=True) if is_there]
+
+
+def read_claim(store: Store, run_id: str) -> bytes | None:
+    """Return what a run is to be whose rows are being loaded; None: nobody loads any.
+
+    Raises:
+        SignatureError: No key of ours signed it, and this process was given some.
+    """
+    try:
+        number = held_claim(store, run_path(run_id))
+        content = store.read_document(run_path(run_id, claim_file(number))) if number else None
+    except FileNotFoundError:
+        return None
+    if content is not None:
+        path = run_path(run_id, claim_file(number))
+        check_signed(content, path, f"{run_id}/{claim_file(number)}")
+    return content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

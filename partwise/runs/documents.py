@@ -3,12 +3,14 @@
     <store>/runs/<run_id>/
         run.json                        the claim, created exclusively and never changed
         generations/0001.json           one for each time that work on the run was begun
+        generations/0001.keys-0002.parquet  what it is to work on: see `partwise.runs.unfinished`
         generations/0001.ledger.parquet all rows of a generation that has ended
         generations/0001.summary.json   how it ended; created last, and never changed
         generations/0001.attempt-02     its gang was begun once more, which its earlier ranks see
         generations/0001.removed        the run was removed, up to this generation: see
                                         `partwise.runs.removal`
-        lease/                          who works on it now
+        lease/                          who works on it now; see `partwise.store.lease`
+        lease/0001.run                  what a new run is to be, while its rows are loaded
         bundles/<shard>-<token>-<segment>.zip
         ledger/<shard>-<token>-<segment>.parquet
         predictions/, outputs/          rows that inference and map functions returned, named
@@ -62,6 +64,7 @@ SENT = "sent"
 
 _GENERATION_FILE = re.compile(r"(\d{4,})\.json")
 _SUMMARY_FILE = re.compile(r"(\d{4,})\.summary\.json")
+_KEYS_FILE = re.compile(r"(\d{4,})\.keys-(\d{4,})\.parquet")
 _REMOVED_FILE = re.compile(r"(\d{4,})\.removed")
 _ATTEMPT_FILE = re.compile(r"(\d{4,})\.attempt-(\d{2,})")
 _SEGMENT_FILE = re.compile(r"\d{5,}-g(\d{4,})[0-9a-f]{8}-\d{3,}\..+")
@@ -193,6 +196,16 @@ class RunDocument(Document):
         return [key.name for key in self.keys]
 
 
+class ClaimDocument(RunDocument):
+    """`lease/000N.run`: what a run is to be whose rows are being loaded, as its claim says.
+
+    It counts while that claim is held, and there is no `run.json` yet.
+    """
+
+    n_shards: int = Field(default=0, ge=0, le=0)
+    """It is not known yet."""
+
+
 class GenerationDocument(Document):
     """`generations/000N.json`: one time that work on the run was begun."""
 
@@ -267,6 +280,11 @@ class SummaryDocument(Document):
         return not self.counts.get(PartitionStatus.CANCELLED.value)
 
 
+def claim_file(number: int) -> str:
+    """Return the name of what a claim says of a new run."""
+    return f"lease/{number:04d}.run"
+
+
 def generation_file(generation: int) -> str:
     """Return the name of a generation's document."""
     return f"generations/{generation:04d}.json"
@@ -280,6 +298,20 @@ def summary_file(generation: int) -> str:
 def ledger_file(generation: int) -> str:
     """Return the name of the ledger of a generation that has ended."""
     return f"generations/{generation:04d}.ledger.parquet"
+
+
+def keys_file(generation: int, claim: int) -> str:
+    """Return the name of the keys that a generation is to work on, as a claim wrote them."""
+    return f"generations/{generation:04d}.keys-{claim:04d}.parquet"
+
+
+def keys_claim(name: str, generation: int | None = None) -> int:
+    """Return the claim that wrote a file of keys of this name; 0 for any other file.
+
+    `generation` None: of any.
+    """
+    match = _KEYS_FILE.fullmatch(name)
+    return int(match[2]) if match and generation in (None, int(match[1])) else 0
 
 
 def removal_file(generation: int) -> str:

@@ -25,6 +25,7 @@ from partwise.runs.documents import (
     SCRATCH,
     SummaryDocument,
     generation_of,
+    keys_claim,
     ledger_file,
     run_path,
 )
@@ -123,6 +124,9 @@ def _garbage(store: Store, run_id: str, since: datetime) -> Iterator[str]:
     ledgers = {ledger_file(number) for number in range(1, run.generation + 1)}
     there = set(store.list(run_path(run_id, "generations") + "/"))
     needed = {end.ledger_file for end in held}
+    # What a generation that has ended was to work on. That of the newest is new: it may stay.
+    own = {path for path in there if keys_claim(path.rpartition("/")[2], run.generation)}
+    yield from (path for path in there - own if keys_claim(path.rpartition("/")[2]))
     yield from there & {run_path(run_id, name) for name in ledgers - needed}
     yield from (path for path in _segments(run) if not _is_recent(path, ends, since))
     yield from _checkpoints(run, ends, since)

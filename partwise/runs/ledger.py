@@ -26,6 +26,8 @@ from partwise.store.signing import SigningKey
 FORMAT_VERSION = 2
 KEY_PREFIX = "key."
 METRIC_PREFIX = "metric."
+RUNNING_SINCE = "running_since"
+"""A column that only runs at work have, in memory."""
 
 ARTIFACT = pa.struct(
     [
@@ -157,7 +159,7 @@ def write_table(table: pa.Table, purpose: str = "", key: SigningKey | None = Non
     return write_sealed(table.replace_schema_metadata(metadata), purpose, key)
 
 
-def _check_size(content: bytes, where: str) -> None:
+def check_size(content: bytes, where: str) -> None:
     """Refuse a file that would become far larger in memory than a ledger ever is."""
     try:
         about = pq.ParquetFile(pa.BufferReader(content)).metadata
@@ -220,7 +222,7 @@ def read_ledger(content: bytes, where: str) -> pa.Table:
     """
     # First, so that no footer is parsed that was damaged.
     check_own_checksum(content, where)
-    _check_size(content, where)
+    check_size(content, where)
     table = read_table(content, where)
     try:
         table.validate(full=True)
@@ -345,6 +347,8 @@ def readable_ledger(table: pa.Table) -> pa.Table:
     for name in ("exit_code", "candidate"):
         if name not in table.column_names or table[name].null_count == table.num_rows:
             ours.remove(name)
+    if RUNNING_SINCE in table.column_names:
+        ours.insert(ours.index("status") + 1, RUNNING_SINCE)
     columns: dict[str, Any] = {}
     for name in keys:
         short = name.removeprefix(KEY_PREFIX)

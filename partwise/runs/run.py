@@ -24,7 +24,7 @@ from partwise.errors import (
 )
 from partwise.formatting import nearest, some_of_those_there
 from partwise.models.serdes import ModelSerde, resolve_serde, serde_by_name
-from partwise.outcomes import RunStatus
+from partwise.outcomes import HAVE_NO_END, RunStatus
 from partwise.runs.artifact_files import WrittenFiles, write_artifact_files
 from partwise.runs.bundle import (
     EVAL_RESULTS,
@@ -42,12 +42,14 @@ from partwise.runs.contents import (
     files_there,
     list_generations,
     output_rows,
+    read_claim,
     read_output,
 )
 from partwise.runs.documents import (
     REPORT_FILE,
     RUN_DOCUMENT,
     RUNS,
+    ClaimDocument,
     GenerationDocument,
     RunDocument,
     SummaryDocument,
@@ -68,9 +70,11 @@ from partwise.runs.ledger import (
 )
 from partwise.runs.output_types import mixed_types
 from partwise.runs.portfolio import Portfolio, read_portfolio
+from partwise.runs.progress import RunProgress, in_order, told_counts, with_pending
 from partwise.runs.trials import Trial, best_of, best_row, read_trials, trials_table
+from partwise.runs.unfinished import read_standing
 from partwise.runs.view import AtWork, View, open_view
-from partwise.store.lease import OwnerWatch, request_cancel
+from partwise.store.lease import OwnerWatch, held_claim, request_cancel
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import Key, KeyClass, KeyColumn, partition_id
 
@@ -134,6 +138,9 @@ class Run:
     def find(cls, run_id: str, store: Store | str | Path = "artifacts") -> "Run":
         """Open a run as `open` does, also one that was removed: its ID keeps its identity.
 
+        A new run is there from the moment on in which a process claims it. Until its rows are
+        loaded its document is a `ClaimDocument`, and it has no generation.
+
         Raises:
             RunNotFoundError: The store never had such a run.
         """
@@ -142,22 +149,30 @@ class Run:
         try:
             content = opened.read_document(run_path(run_id, RUN_DOCUMENT))
         except FileNotFoundError:
+            claimed = read_claim(opened, run_id)
+            if claimed is not None:
+                return cls._of(opened, run_id, claimed, ClaimDocument)
             names = [name for name in opened.list_folder(RUNS) if is_run_id(name)]
             if run_id in names:
                 raise RunNotFoundError(
-                    f"The run {run_id!r} in {opened.url} has no {RUN_DOCUMENT}: it is being begun "
-                    "just now, or never was, or the file was deleted."
+                    f"The run {run_id!r} in {opened.url} has no {RUN_DOCUMENT}: its rows "
+                    "could not be loaded, so that it was never begun, or the file was deleted."
                 ) from None
             known = some_of_those_there(_there(opened, nearest(run_id, names) or names[-3:]))
             raise RunNotFoundError(f"There is no run {run_id!r} in {opened.url}{known}.") from None
-        document = RunDocument.from_bytes(content, f"{run_id}/{RUN_DOCUMENT}")
+        return cls._of(opened, run_id, content, RunDocument)
+
+    @classmethod
+    def _of(cls, store: Store, run_id: str, content: bytes, kind: type[RunDocument]) -> "Run":
+        """Return the run of a document."""
+        document = kind.from_bytes(content, f"{run_id}/{RUN_DOCUMENT}")
         if document.run_id != run_id:
             raise RunFormatError(
                 f"{run_id}/{RUN_DOCUMENT} is that of the run {document.run_id!r}; the folder was "
                 "renamed or copied, and a run has one identity."
             )
-        view = open_view(opened, document, sha256_of(content))
-        return cls(opened, document, view)
+        view = open_view(store, document, sha256_of(content))
+        return cls(store, document, view)
 
     def refresh(self) -> "Run":
         """Return a handle of the run as it stands now."""
@@ -268,8 +283,50 @@ class Run:
         return AtWork(
             generation=self.generation,
             since=document.started_at,
-            committed=self.newest.ledger.num_rows,
+            committed=ended_in(self.newest.ledger),
             partitions=document.partitions,
+        )
+
+    def progress(self) -> RunProgress:
+        """Return how far the newest generation is by now, from any process, also a resume's.
+
+        It costs a few small files at each call, however many partitions there are.
+
+        Raises:
+            RunNotFoundError: The run is not there any more.
+
+        Example:
+            >>> Run.open("nightly").progress().counts  # doctest: +SKIP
+            {'PENDING': 90, 'RUNNING': 4, 'DONE': 6}
+        """
+        # First, so that of a process that ends in between its end is seen.
+        has_process = held_claim(self.store, run_path(self.run_id)) > 0
+        return Run.open(self.run_id, self.store)._progress(has_process)
+
+    def _progress(self, has_process: bool) -> RunProgress:
+        document = self.read_generation_document() if self.generation else None
+        total = None if document is None else document.partitions
+        standing, kept = None, 0
+        if self.summary is not None:
+            counts, kept = in_order(self.summary.counts), self.summary.kept
+            total = sum(counts.values())
+        elif document is None:
+            counts = {}
+        else:
+            standing = read_standing(self.store, self.run_id, self.generation)
+            if standing is None:
+                counts = with_pending(status_counts(self.newest.ledger), total)
+            else:
+                counts, kept = told_counts(standing, total), standing.kept
+        return RunProgress(
+            status=self.status,
+            generation=self.generation,
+            counts=counts,
+            total=total,
+            kept=kept,
+            since=self.document.created_at if document is None else document.started_at,
+            heard_at=None if standing is None else standing.at,
+            has_process=has_process and self.summary is None,
         )
 
     @property
@@ -346,6 +403,8 @@ class Run:
     @cached_property
     def ledger(self) -> pa.Table:
         """The ledger as it is stored: one row per partition, `key.<name>` columns first, by key.
+
+        Of a run at work it also has those that are PENDING or RUNNING, with `running_since`.
 
         Raises:
             IntegrityError: The ledger of a complete generation is gone or was changed.
@@ -733,6 +792,12 @@ class Run:
 def _there(store: Store, names: Sequence[str]) -> list[str]:
     """Return those of a few runs that were not removed."""
     return [name for name in names if not list_generations(store, name).is_removed]
+
+
+def ended_in(ledger: pa.Table) -> int:
+    """Return how many partitions have an outcome."""
+    counts = status_counts(ledger)
+    return sum(count for status, count in counts.items() if status not in HAVE_NO_END)
 
 
 def began_in(ledger: pa.Table, generation: int) -> int:

@@ -16,7 +16,14 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partwise.errors import IntegrityError, PartwiseError, RunFormatError, RunNotFoundError
+from partwise.errors import (
+    IntegrityError,
+    NewerFormatError,
+    PartwiseError,
+    RunFormatError,
+    RunNotFoundError,
+    SignatureError,
+)
 from partwise.outcomes import PartitionStatus
 from partwise.runs.contents import (
     ledger_segments,
@@ -36,6 +43,7 @@ from partwise.runs.documents import (
     summary_file,
 )
 from partwise.runs.ledger import merge, read_ledger
+from partwise.runs.unfinished import Unfinished, read_keys, read_standing
 from partwise.store.seen import Seen, check_not_older, recall, remember
 from partwise.store.signing import check_signed, signer
 from partwise.store.store import Store
@@ -210,7 +218,31 @@ class View:
         """
         if self.shown is not None:
             return self._ledger_of(self.shown)
-        return self._rows_of_newest() if self._is_alone else self._most_committed()
+        # Before the rows are read: see `Unfinished`.
+        unfinished = self._unfinished()
+        if self._is_alone:
+            rows, of_newest = self._rows_of_newest(), True
+        else:
+            rows, of_newest = self._most_committed()
+        return unfinished.add_to(rows) if unfinished is not None and of_newest else rows
+
+    def _unfinished(self) -> Unfinished | None:
+        """Return what there is to work on for a generation that has no end; None: nothing."""
+        number = self.newest
+        if self.is_removed or number == 0 or self.summary(number) is not None:
+            return None
+        try:
+            found = read_keys(self._store, self._document, number)
+        except NewerFormatError:
+            raise
+        except (RunFormatError, SignatureError) as error:
+            # A segment of the ledger that is damaged is left out, too.
+            logger.warning("Run %s: %s", self._run_id, error)
+            return None
+        if found is None:
+            return None
+        standing = read_standing(self._store, self._run_id, number)
+        return Unfinished(self._document, number, *found, standing)
 
     def _ledger_of(self, summary: SummaryDocument) -> pa.Table:
         name = summary.ledger_file
@@ -231,11 +263,14 @@ class View:
         self._warn(segments.damaged)
         return segments.merge()
 
-    def _most_committed(self) -> pa.Table | None:
-        """Return the rows that readers see of a run of which no generation is complete."""
+    def _most_committed(self) -> tuple[pa.Table | None, bool]:
+        """Return the rows that readers see of a run of which no generation is complete.
+
+        And whether the newest is among the generations that they are of.
+        """
         segments = read_segments(self._store, ledger_segments(self._store, self._run_id))
         self._warn(segments.damaged)
-        chosen, most = None, -1
+        chosen, most, of_newest = None, -1, False
         for attempt in self._attempts():
             tables, numbers = [], []
             for number in attempt:
@@ -248,8 +283,8 @@ class View:
             rows = merge(tables, numbers)
             done = 0 if rows is None else _done(rows)
             if done > most:
-                chosen, most = rows, done
-        return chosen
+                chosen, most, of_newest = rows, done, self.newest in attempt
+        return chosen, of_newest
 
     def _attempts(self) -> Iterator[list[int]]:
         """Yield the generations that were given the same code and the same input, newest first."""

@@ -1,8 +1,10 @@
 """Who works on a run now: one process at a time, and the next one when that has died.
 
     <run>/lease/0001.json        the claim, created only if absent: the owner
-    <run>/lease/0001.heartbeat   a counter that the owner's process keeps moving
+    <run>/lease/0001.heartbeat   a counter that the owner's process keeps moving, and what it says
+                                 of its work
     <run>/lease/0001.released    the owner is done
+    <run>/lease/0001.run         what its run is to be, of a new one: see `partwise.runs.documents`
     <run>/lease/0001.wanted      somebody waits for an owner that gives way
     <run>/lease/0001.cancel      somebody wants the owner to end its work
     <run>/lease/0001.step-0001   what the owner is about to delete or move; or that it may not any
@@ -24,86 +26,28 @@ import itertools
 import json
 import os
 import re
-import secrets
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import JsonValue, ValidationError
 
 from partwise.errors import RunBusyError, RunFormatError, StoreError
+from partwise.store.lease_owner import LeaseOwner, held_here
 from partwise.store.store import Store
 
 HEARTBEAT_S = 3.0
 """Time between two moves of the counter, a tenth of the silence that means death."""
+TELL_S = 2.0
+"""That, where the owner says how its work stands."""
 GIVE_WAY_S = 30.0
 """How long an owner that gives way is waited for."""
 
 _POLL_S = 0.5
 _CLAIM = re.compile(r"(\d{4,})\.json")
 _CLOSED = b"closed by "
-_held_here: set[str] = set()
-"""Writer IDs of the leases that this process holds, or is about to."""
-
-
-class LeaseOwner(BaseModel):
-    """The document of a claim: which process made it, and when."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    format_version: Literal[1, 2] = 2
-    gives_way: bool = False
-    """Whether it releases the run soon after it is asked to, as a garbage collection does. Not in
-    version 1."""
-    host: str
-    pid: int
-    process_start: str
-    """In clock ticks since the machine booted: tells a process from a later one of the same ID."""
-    boot_id: str
-    pid_namespace: str
-    """Containers on one machine may share its host name and boot ID, but not its process IDs."""
-    writer_id: str
-    claimed_at: datetime
-
-    @classmethod
-    def of_this_process(cls, *, gives_way: bool = False) -> Self:
-        """Describe this process, with a writer ID that nobody else has."""
-        return cls(
-            gives_way=gives_way,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            process_start=_process_start(os.getpid()) or "",
-            boot_id=_boot_id(),
-            pid_namespace=_pid_namespace(),
-            writer_id=secrets.token_hex(16),
-            claimed_at=datetime.now(UTC),
-        )
-
-    def state(self) -> Literal["alive", "gone", "out of sight"]:
-        """Tell whether the process still runs, as far as this machine can know."""
-        here = (_boot_id(), _pid_namespace())
-        if not all(here) or here != (self.boot_id, self.pid_namespace):
-            return "out of sight"
-        start = _process_start(self.pid)
-        if start is not None:
-            # Our own claim that a store failed to release, or to say that it was made, is nobody's.
-            is_held = self.pid != os.getpid() or self.writer_id in _held_here
-            return "alive" if start == self.process_start and is_held else "gone"
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return "gone"
-        except PermissionError:
-            return "out of sight"  # a /proc that hides the processes of others
-        return "gone"  # killed, and not yet collected by its parent
-
-    def __str__(self) -> str:
-        since = self.claimed_at.isoformat(sep=" ", timespec="seconds")
-        return f"process {self.pid} on {self.host}, since {since}"
 
 
 class Lease:
@@ -130,6 +74,8 @@ class Lease:
         self._run_path = run_path
         self._number = number
         self._steps = 0
+        self._word: Callable[[], JsonValue] | None = None
+        self._wake = threading.Event()
         self._stop = threading.Event()
         self._held = contextlib.ExitStack()
         self._held.enter_context(store.held())
@@ -162,14 +108,14 @@ class Lease:
             if number:
                 _wait_until_free(store, run_path, number, wait_s, asks=not gives_way)
             # Before it is there: another thread of this process may look at it at once.
-            _held_here.add(owner.writer_id)
+            held_here.add(owner.writer_id)
             try:
                 store.create(_object(run_path, number + 1, "json"), _encoded(owner))
                 return cls(store, run_path, number + 1, owner, on_cancel)
             except FileExistsError:
-                _held_here.discard(owner.writer_id)  # another process was faster; look who
+                held_here.discard(owner.writer_id)  # another process was faster; look who
             except BaseException:
-                _held_here.discard(owner.writer_id)
+                held_here.discard(owner.writer_id)
                 raise
 
     def check(self) -> None:
@@ -192,6 +138,20 @@ class Lease:
                 f"{self._run_path}: it was deleted, or the store was moved away, unmounted or made "
                 f"again in the middle of the work. Put it back and resume, or begin again."
             )
+
+    def tell(self, word: Callable[[], JsonValue]) -> None:
+        """Say beside the counter, from now on and a little more often, what `word` returns then.
+
+        It is for readers, `read_word`. It is called on a thread of the lease, and nothing that it
+        or the store raises comes back.
+        """
+        self._word = word
+        self._wake.set()
+
+    @property
+    def number(self) -> int:
+        """Of the claim: all files of the lease begin with it."""
+        return self._number
 
     @property
     def next_step(self) -> str:
@@ -267,17 +227,26 @@ class Lease:
         """Tell whether somebody waits for this owner to give way. Costs one request."""
         return self._store.exists(_object(self._run_path, self._number, "wanted"))
 
-    def release(self) -> None:
-        """Give the run free for the next process. To do so again does nothing."""
+    def release(self, *, withdraw: bool = False) -> None:
+        """Give the run free for the next process. To do so again does nothing.
+
+        `withdraw`: nothing of the run was begun, and nothing is left of the claim. Its number may
+        be given once more: a process that is stopped in the midst of this, and goes on much later,
+        can delete the claim of another one, which finds that out by `check`.
+        """
         # A forked child leaves the same `with` block, and must not give away what is its parent's.
         if self._stop.is_set() or os.getpid() != self.owner.pid:
             return
         self._stop.set()
+        self._wake.set()
         # Let a beat that is under way end first.
         self._thread.join(timeout=5)
         try:
             with self._held:
-                self._give_back()
+                if withdraw:
+                    self._take_back()
+                else:
+                    self._give_back()
         except StoreError:
             # Others on this machine see that this process lives, and would wait for its end.
             threading.Thread(
@@ -285,7 +254,7 @@ class Lease:
             ).start()
             raise
         finally:
-            _held_here.discard(self.owner.writer_id)
+            held_here.discard(self.owner.writer_id)
 
     def _give_back(self) -> None:
         # A run that was deleted is not to have a folder again.
@@ -294,6 +263,14 @@ class Lease:
                 self._store.create(
                     _object(self._run_path, self._number, "released"), self.owner.writer_id.encode()
                 )
+
+    def _take_back(self) -> None:
+        if self._is_there():
+            claim = _object(self._run_path, self._number, "json")
+            # The claim last: without it, the others would be nobody's.
+            for path in set(self._store.list(claim.removesuffix("json"))) - {claim}:
+                self._store.delete(path)
+            self._store.delete(claim)
 
     def _give_back_later(self) -> None:
         while True:
@@ -327,11 +304,20 @@ class Lease:
                     return
                 self._store.write(
                     _object(self._run_path, self._number, "heartbeat"),
-                    json.dumps({"counter": counter}).encode(),
+                    json.dumps({"counter": counter, **self._told()}).encode(),
                 )
                 self._look_for_cancel()
-            if self._stop.wait(HEARTBEAT_S):
+            self._wake.wait(HEARTBEAT_S if self._word is None else TELL_S)
+            if self._stop.is_set():
                 return
+            self._wake.clear()
+
+    def _told(self) -> dict[str, JsonValue]:
+        # Whatever is wrong with what is said: without a heartbeat the run would be given up.
+        with contextlib.suppress(Exception):
+            if self._word is not None:
+                return {"word": self._word()}
+        return {}
 
     def _look_for_cancel(self) -> None:
         call = self._on_cancel
@@ -345,10 +331,8 @@ def request_cancel(store: Store, run_path: str) -> bool:
 
     It finds the wish when it next moves its counter.
     """
-    number = _newest(store, run_path)
-    if not number or store.exists(_object(run_path, number, "released")):
-        return False
-    if _read_owner(store, run_path, number).state() == "gone":
+    number = held_claim(store, run_path)
+    if not number:
         return False
     store.write(_object(run_path, number, "cancel"), b"cancel\n")
     return True
@@ -386,7 +370,10 @@ def _wait_until_free(
     """
     if store.exists(_object(run_path, number, "released")):
         return
-    owner = _read_owner(store, run_path, number)
+    try:
+        owner = _read_owner(store, run_path, number)
+    except FileNotFoundError:
+        return  # taken back
     state = owner.state()
     if state == "gone":
         return
@@ -424,8 +411,39 @@ def check_nobody_works(store: Store, run_path: str, *, wait_s: float = 30.0) -> 
         _wait_until_free(store, run_path, number, wait_s, asks=False)
 
 
-def _newest(store: Store, run_path: str) -> int:
+def held_claim(store: Store, run_path: str) -> int:
+    """Return the number of the claim by which a process works on a run; 0: none does.
+
+    One whose owner died on another machine counts until somebody takes over: who only reads does
+    not wait to see whether its counter moves.
+    """
     names = store.list_folder(f"{run_path}/lease")
+    number = _newest_of(names)
+    if not number or f"{number:04d}.released" in names:
+        return 0
+    try:
+        return 0 if is_gone(store, run_path, number) else number
+    except FileNotFoundError:
+        return 0  # the run's folder was deleted just now
+
+
+def read_word(store: Store, run_path: str) -> JsonValue:
+    """Return what the process that works on a run said last; None: nothing, or there is none."""
+    number = held_claim(store, run_path)
+    if not number:
+        return None
+    try:
+        found = json.loads(store.read_document(_object(run_path, number, "heartbeat")))
+    except (FileNotFoundError, RunFormatError, ValueError):
+        return None
+    return found.get("word") if isinstance(found, dict) else None
+
+
+def _newest(store: Store, run_path: str) -> int:
+    return _newest_of(store.list_folder(f"{run_path}/lease"))
+
+
+def _newest_of(names: Iterable[str]) -> int:
     return max((int(claim[1]) for name in names if (claim := _CLAIM.fullmatch(name))), default=0)
 
 
@@ -466,29 +484,3 @@ def _encoded(owner: LeaseOwner) -> bytes:
 
 def _run_id(run_path: str) -> str:
     return run_path.rpartition("/")[2]
-
-
-def _process_start(pid: int) -> str | None:
-    """Return when a running process began; None if there is none, or it cannot be seen."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            # The name, in parentheses, may itself have spaces and parentheses.
-            fields = file.read().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZXx" else fields[19]
-
-
-def _boot_id() -> str:
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
-
-
-def _pid_namespace() -> str:
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""

@@ -231,6 +231,21 @@ class Store:
             return held_root(self.url)
         return contextlib.nullcontext()
 
+    @contextlib.contextmanager
+    def tidied(self) -> Iterator[None]:
+        """Have the directory of a local store go again when a block ends.
+
+        That is where it was not there before, and nothing lies in it.
+        """
+        objects = self._objects()
+        missing = objects.missing_folders() if isinstance(objects, LocalObjects) else []
+        try:
+            yield
+        finally:
+            for folder in missing:
+                with contextlib.suppress(OSError):
+                    os.rmdir(folder)
+
     def local_path(self, path: str) -> str | None:
         """Return where an object lies, or would lie, on this machine's disk, for reading only.
 
@@ -259,10 +274,9 @@ class Store:
             StoreError: If that fails, or if the store lets one claim overwrite another.
         """
         objects = self._objects()
-        missing = objects.missing_folders() if isinstance(objects, LocalObjects) else []
         probe = f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
         try:
-            with self._errors("write", "a test object"):
+            with self.tidied(), self._errors("write", "a test object"):
                 objects.create(probe, b"first")
                 try:
                     objects.create(probe, b"second")
@@ -278,9 +292,6 @@ class Store:
         finally:
             with contextlib.suppress(Exception):
                 objects.delete(probe)
-            for folder in missing:
-                with contextlib.suppress(OSError):
-                    os.rmdir(folder)
 
     def _objects(self) -> LocalObjects | RemoteObjects:
         # At each call: keys may have been replaced. What is costly, `open_filesystem` keeps.

@@ -20,6 +20,7 @@ from partwise.engine.driver.shards import LOOK_S
 from partwise.formatting import counted, duration
 from partwise.outcomes import PartitionStatus, RunStatus, Stop
 from partwise.runs.trials import Trial, TrialRecord
+from partwise.runs.unfinished import Standing
 from partwise.shuffle.shared_folder import StagedFile
 from partwise.studies.assignment import Question, TrialAssignment, TrialReceipt
 from partwise.studies.search import Search, SearchSpec
@@ -105,6 +106,7 @@ class StudyDriver:
         self._submitted: dict[int, float] = {}
         self._over_at = float("inf")
         self._failed = 0
+        self._counts = Counter(trial.status.value for trial in spec.kept)
         self._best: tuple[float, int] | None = None
         self._since_best = 0
         # As if they had just ended: patience counts the trials of all generations.
@@ -160,6 +162,15 @@ class StudyDriver:
         began, number = min(running)
         others = f", and {len(running) - 1} others" if len(running) > 1 else ""
         return f"trial {number} runs since {duration(time.monotonic() - began)}{others}"
+
+    def standing(self) -> Standing:
+        """Return where the generation stands."""
+        return Standing(
+            generation=self._spec.execution.generation,
+            counts=dict(self._counts),
+            kept=len(self._spec.kept),
+            running=len(self._running),
+        )
 
     def stop(self, stop: Stop, within_s: float = float("inf")) -> None:
         """End the study, from any thread; the first stop counts.
@@ -249,10 +260,14 @@ class StudyDriver:
         if receipt is None:
             if number not in self._end.lost:
                 self._end.interrupted = (*self._end.interrupted, number)
+            is_lost = number in self._end.lost
+            status = PartitionStatus.INTERNAL_ERROR if is_lost else PartitionStatus.CANCELLED
+            self._counts[status.value] += 1
             self._search.tell(number, assigned.record, PartitionStatus.FAILED)
             self._count_failure(None)
             return
         self._end.rows = receipt.rows
+        self._counts[receipt.status.value] += 1
         self._search.tell(number, receipt.record, receipt.status)
         self._rate(number, receipt.record)
         self._log.info("%s", self._describe(receipt))

@@ -241,8 +241,8 @@ MUTANTS = (
     ),
     Mutant(
         "a claim of ours that nobody holds is nobody's",
-        "partwise/store/lease.py",
-        "is_held = self.pid != os.getpid() or self.writer_id in _held_here",
+        "partwise/store/lease_owner.py",
+        "is_held = self.pid != os.getpid() or self.writer_id in held_here",
         "is_held = True",
         "tests/store/test_lease.py -k that_a_store_refuses",
     ),
@@ -256,7 +256,7 @@ MUTANTS = (
     Mutant(
         "a claim that fails behind its lease gives it back",
         "partwise/runs/claim.py",
-        "                self.__exit__()  # nobody else does: the block has not begun\n",
+        "            self.__exit__()  # nobody else does: the block has not begun\n",
         "",
         "tests/runs/test_claim.py -k fails_behind_the_lease",
     ),

@@ -38,3 +38,11 @@ def test_a_message_holds_all_of_the_news() -> None:
         remarks=(Remark(kind="k", text="t", sample="a"),),
     )
     assert ShardProgress.from_message(whole.to_message()) == whole
+
+
+def test_what_was_begun_stays_begun() -> None:
+    progress = Progress(partitions=10)
+    for execution, place in (("a", 0), ("a", 3), ("a", 2), ("b", -1), ("b", 1)):
+        progress.add(ShardProgress(shard=7, execution=execution, place=place))
+        assert ShardProgress.from_message(progress.latest[7][0].to_message()).place == place
+    assert progress.begun == {7: 4}

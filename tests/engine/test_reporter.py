@@ -6,7 +6,7 @@ import pytest
 
 from partwise.engine import reporter as reporter_module
 from partwise.engine.assignment import ShardProgress
-from partwise.engine.reporter import PROGRESS_INTERVAL_S, Reporter
+from partwise.engine.reporter import LOOK_S, PROGRESS_INTERVAL_S, AtWork, Reporter
 from partwise.runs.ledger import LedgerRow
 
 
@@ -118,3 +118,28 @@ def test_what_partitions_left_is_reported_once_for_each_kind(reporter, host, clo
         ("it left the thread 'Thread-0' running", "p0"),
         ("it replaced numpy.mean", "q"),
     ]
+
+
+def test_a_partition_that_takes_long_is_told_soon(reporter, host, clock) -> None:
+    at_work: list[AtWork] = [None]
+    reporter.begin("it waits for its process", lambda: at_work[0])
+    with reporter.beating():
+        (progress,) = host.sent
+        assert (progress.doing, progress.place) == ("it waits for its process", -1)
+
+        def look() -> list[int]:
+            clock[0] += LOOK_S
+            (looked,) = [function for _, function in host.later if function == reporter._look]
+            host.later.clear()
+            looked()
+            return [progress.place for progress in host.sent]
+
+        assert look() == [-1]
+        at_work[0] = ("partition a runs", 0.5, 4)
+        assert look() == [-1, 4]
+        # Said once.
+        assert look() == [-1, 4]
+        at_work[0] = ("partition b runs", 0.1, 5)
+        assert look() == [-1, 4, 5]
+    assert look() == [-1, 4, 5]
+    assert not host.later

@@ -190,8 +190,8 @@ def test_a_killed_run_goes_on_from_what_was_committed(scene: Scene, cluster) -> 
         assert scene.is_left_alone()
         run = Run.open("killed", scene.store)
         assert (run.status, run.generation) == (RunStatus.IN_PROGRESS, already + 1)
-        assert set(run.partitions["status"].to_pylist()) == {"DONE"}
-        assert 0 < run.partitions.num_rows <= len(scene.committed("killed")) < PARTITIONS
+        assert set(run.counts) == {"DONE", "PENDING"}
+        assert 0 < run.counts["DONE"] <= len(scene.committed("killed")) < PARTITIONS
 
     before = scene.calls("killed")
     kept = scene.committed("killed")

@@ -71,7 +71,7 @@ def wait_until(is_so: Callable[[], Any], what: str, timeout_s: float = 60.0) -> 
 
 def has_committed(run_id: str, store: str) -> bool:
     with suppress(LookupError):
-        return bool(Run.open(run_id, store).partitions.num_rows)
+        return "DONE" in Run.open(run_id, store).counts
     return False
 
 

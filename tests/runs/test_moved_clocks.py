@@ -17,13 +17,13 @@ from partwise.datasets.registration import register_dataset
 from partwise.runs import claim, completion, garbage, ledger
 from partwise.runs.garbage import collect_garbage
 from partwise.runs.run import Run
-from partwise.store import lease
+from partwise.store import lease_owner
 from partwise.store.store import Store
 from tests import one_shard
 from tests.one_shard import RUN_ID, check, drive
 from tests.two_drivers import Tally, points
 
-MODULES = (claim, completion, garbage, ledger, lease, registration, one_shard)
+MODULES = (claim, completion, garbage, ledger, lease_owner, registration, one_shard)
 """All that ask for the time of a run or dataset."""
 HOURS = (-1.0, 0.0, 1.0)
 

@@ -444,8 +444,8 @@ def test_an_artifact_is_read_as_a_row_of_an_earlier_generation_describes_it(make
 
 def test_a_run_that_has_no_document_yet_is_not_named_as_another_one(tmp_path):
     store = Store.parse(tmp_path)
-    store.write("runs/early/lease/0001.json", b"{}")
-    with pytest.raises(RunNotFoundError, match=r"'early' in .* has no run\.json: it is being"):
+    store.write("runs/early/snapshots/1.tar.gz", b"")
+    with pytest.raises(RunNotFoundError, match=r"'early' in .* has no run\.json: its rows could"):
         Run.open("early", store)
 
 

@@ -18,10 +18,10 @@ RUN = "runs/nightly"
 OWNER_SCRIPT = """
 import json, sys
 from partwise.errors import RunBusyError
-from partwise.store import lease as lease_module
+from partwise.store import lease as lease_module, lease_owner
 from partwise.store.store import Store
 if sys.argv[2] == "elsewhere":
-    lease_module._boot_id = lambda: "another machine"
+    lease_owner._boot_id = lambda: "another machine"
 try:
     gives_way = sys.argv[2] == "gives way"
     store = Store.parse(sys.argv[1])

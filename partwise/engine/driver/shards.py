@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from distributed import Client, Future, wait
@@ -25,6 +26,7 @@ from partwise.engine.worker.tasks import end_execution, request_stop, run_shard
 from partwise.errors import ScratchError, UnkeptModelError
 from partwise.formatting import counted, duration
 from partwise.outcomes import PartitionStatus, RunStatus, Stop
+from partwise.runs.unfinished import Standing
 
 LOOK_S = 0.5
 REPEAT_S = 2.0
@@ -48,6 +50,8 @@ class Progress:
     failures: dict[str, FailureGroup] = field(default_factory=dict)
     latest: dict[int, tuple[ShardProgress, float]] = field(default_factory=dict)
     """What was heard of each shard at last, and when."""
+    begun: dict[int, int] = field(default_factory=dict)
+    """How many of a shard's partitions were begun, in the order of their keys, by any execution."""
     _of_shards: dict[int, dict[str, tuple[Counter[str], int]]] = field(default_factory=dict)
 
     def add(self, news: ShardProgress, now: float = 0.0) -> None:
@@ -63,6 +67,7 @@ class Progress:
         elif news.execution != next(reversed(executions)):
             return
         self.latest[news.shard] = news, now
+        self.begun[news.shard] = max(self.begun.get(news.shard, 0), news.place + 1)
         counts, kept = executions[news.execution]
         counts.update(news.counts)
         executions[news.execution] = (counts, kept + news.kept)
@@ -138,6 +143,7 @@ class Driver:
         self._lock = threading.Lock()
         self._watch = watch
         self._open = set(self.order)
+        self._whole: set[int] = set()
         self._over_at = float("inf")
 
     def __enter__(self) -> "Driver":
@@ -188,6 +194,9 @@ class Driver:
                 future.release()
                 if receipt is not None:
                     self._open.discard(number)
+                    if receipt.complete:
+                        with self._lock:
+                            self._whole.add(number)
                     log.info("%s", receipt)
                     receipts.append(receipt)
                 elif not is_last and not self.stopped:
@@ -276,6 +285,30 @@ class Driver:
             f"shard {news.shard}: {news.doing} since {duration(news.since_s + unheard_s)} on the "
             f"worker {news.worker}{silence if unheard_s > 3 * BEAT_S else ''}"
         )
+
+    def standing(self) -> Standing:
+        """Return where the generation stands."""
+        now, at = self._watch.clock(), datetime.now(UTC)
+        with self._lock:
+            begun = {}
+            running = 0
+            # Of a shard that is whole, each partition has its row.
+            for number in self.progress.begun.keys() - self._whole:
+                news, heard_at = self.progress.latest.get(number, (None, now))
+                place, since = -1, at
+                if news is not None and number in self._open:
+                    place = news.place
+                    since = at - timedelta(seconds=news.since_s + now - heard_at)
+                running += place >= 0
+                begun[number] = (self.progress.begun[number], place, since)
+            return Standing(
+                generation=self._execution.generation,
+                at=at,
+                counts=dict(self.progress.counts),
+                kept=self.progress.kept,
+                running=running,
+                begun=begun,
+            )
 
     def _ends_with(self, failures: Iterable[FailureGroup]) -> Stop | None:
         """Return how the run ends with a failure that every partition would come to."""

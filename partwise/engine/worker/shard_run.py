@@ -3,6 +3,7 @@
 It knows its worker only as a `Host`, so that a test can run a shard in its own process.
 """
 
+import bisect
 import hashlib
 import itertools
 import os
@@ -270,7 +271,8 @@ class ShardRun:
         if at_work is None:
             return None
         index, seconds = at_work
-        return f"partition {self._name(index)} runs", seconds
+        place = bisect.bisect_left(self._chosen, index)
+        return f"partition {self._name(index)} runs", seconds, place
 
     def _name(self, index: int) -> str:
         """Return the key of a partition for a line of a log."""

@@ -291,7 +291,7 @@ def test_what_readers_see_during_a_resume_and_how_far_it_is_are_shown(make_run) 
     shown = partwise(*words).out
     assert re.search(r"note +generation 2 at work since .* UTC, 1 of 3; or its process died", shown)
     assert re.search(r"readers see +generation 1 \(SUCCESS\): 3 DONE", shown)
-    assert re.search(r"partitions +1 committed so far: 1 FAILED", shown)
+    assert re.search(r"partitions +1 so far: 1 FAILED", shown)
     record = json.loads(partwise(*words, "--json").out)
     assert (record["generation"], record["shown_generation"]) == (2, 1)
     assert (record["counts"], record["at_work"]["committed"]) == ({"DONE": 3}, 1)
