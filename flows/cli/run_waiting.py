@@ -6,17 +6,10 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from partwise.flows.cli import output
-from partwise.flows.cli.exit_codes import FAILURE, PARTIAL_FAILURE, SUCCESS
+from partwise.flows.cli.exit_codes import FAILURE, SUCCESS, code_of
 from partwise.flows.cli.options import Json, RunId, StoreUrl
 from partwise.flows.cli.run_output import print_run, run_record
-from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
-
-_CODES = {
-    RunStatus.SUCCESS: SUCCESS,
-    RunStatus.SKIPPED: SUCCESS,
-    RunStatus.PARTIAL_FAILURE: PARTIAL_FAILURE,
-}
 
 
 def wait_for_run(
@@ -43,7 +36,7 @@ def wait_for_run(
         output.print_json(run_record(run))
     else:
         print_run(run)
-    return _CODES.get(status, FAILURE)
+    return code_of(status)
 
 
 def cancel_run(run_id: RunId, /, *, store: StoreUrl = "artifacts") -> int:

@@ -8,7 +8,7 @@ from cyclopts.validators import Number
 
 from partwise.errors import InputError
 from partwise.flows.cli import output, run_output
-from partwise.flows.cli.exit_codes import FAILURE, SUCCESS
+from partwise.flows.cli.exit_codes import FAILURE, SUCCESS, code_of
 from partwise.flows.cli.keys import find_partition
 from partwise.flows.cli.options import ClusterOptions, Json, RunId, StoreUrl
 from partwise.flows.cli.parsing import COMMON
@@ -64,6 +64,7 @@ def show_run(
     key: str | None = None,
     logs: bool = False,
     in_browser: Annotated[bool, Parameter(name="--open")] = False,
+    follow: bool = False,
     generation: Annotated[int, Parameter(validator=Number(gte=1))] | None = None,
     store: StoreUrl = "artifacts",
     as_json: Json = False,
@@ -76,6 +77,8 @@ def show_run(
         key: One partition: its key, with commas between several columns, or its partition_id.
         logs: With --key: print what the partition wrote while it ran.
         in_browser: Open the run's report in a browser.
+        follow: First show how far it is, until no process works on it. The exit code is then that
+            of the command that did the work; 1 where the run has not ended.
         generation: Show this one alone, also where readers see another: the newest that is
             complete, or all that was committed of a run that never was.
         store: A folder, or a URL such as s3://bucket/folder.
@@ -87,7 +90,14 @@ def show_run(
         raise InputError("--failures lists partitions, and --key shows one: give one of them.")
     if in_browser and (failures or key is not None or as_json):
         raise InputError("--open shows the report of the whole run: give it by itself.")
+    if follow and (in_browser or failures or key is not None or as_json or generation):
+        raise InputError("--follow shows how far the whole run is: give it by itself.")
     run = Run.open(run_id, store, generation=generation)
+    if follow:
+        from partwise.flows.cli.run_following import follow as follow_run
+
+        follow_run(run)
+        run = run.refresh()
     if in_browser:
         from partwise.flows.cli.open import open_report
 
@@ -100,7 +110,7 @@ def show_run(
         output.print_json(run_output.run_record(run))
     else:
         _print_run(run)
-    return 0
+    return code_of(run.status) if follow else SUCCESS
 
 
 @runs.command(name="resume")
@@ -264,8 +274,8 @@ def _print_run(run: Run) -> None:
     fields: dict[str, str] = {"kind": document.kind, "keys": keys}
     if document.training_run_id:
         fields["models of"] = document.training_run_id
-    fields["shards"] = str(document.n_shards)
     if run.generation:
+        fields["shards"] = str(document.n_shards)
         newest = run.read_generation_document()
         began = f"begun {output.cell_text(newest.started_at)} UTC by {newest.owner}"
         fields["generation"] = f"{run.generation}, {began}"
