@@ -358,9 +358,11 @@ class _NodeRun:
                 self._tell_ends()
             if not running:
                 return
-            if now >= measured + MEASURE_S:
-                measured = now
-                for rank in running:
+            is_due = now >= measured + MEASURE_S
+            measured = now if is_due else measured
+            for rank in running:
+                # One that is new at once: a warm rank may be done before it would be due.
+                if is_due or not rank.peak_bytes:
                     rank.measure()
                     rank.end_if_stopped(self._spec.silence_s)
             self._end_if_due(running)
