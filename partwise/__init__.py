@@ -76,6 +76,7 @@ _MODULES = {
     "partwise.store.store": ("Store",),
     "partwise.runs.run": ("Run",),
     "partwise.runs.pipeline": ("Pipeline",),
+    "partwise.runs.progress": ("RunProgress",),
     "partwise.flows.orchestration.started_run": ("StartedRun",),
     "partwise.runs.contents": ("list_runs",),
     "partwise.runs.layout": ("lay_out",),

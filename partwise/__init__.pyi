@@ -106,6 +106,7 @@ from partwise.reports.report import write_report
 from partwise.runs.contents import list_runs
 from partwise.runs.layout import lay_out
 from partwise.runs.pipeline import Pipeline
+from partwise.runs.progress import RunProgress
 from partwise.runs.run import Run
 from partwise.scripts.infrastructure import Infrastructure
 from partwise.sources.files.file_set import Files
@@ -224,6 +225,7 @@ __all__ = [
     "Store",
     "Run",
     "Pipeline",
+    "RunProgress",
     "StartedRun",
     "list_runs",
     "lay_out",

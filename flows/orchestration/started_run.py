@@ -37,6 +37,7 @@ from partwise.flows.orchestration.started_process import (
 from partwise.outcomes import RunStatus
 from partwise.processes.starting import python_words
 from partwise.runs.pipeline import Pipeline, Stage, stage_run_id
+from partwise.runs.progress import RunProgress
 from partwise.runs.run import Run
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class StartedRun(Generic[R]):
 
     Example:
         >>> work = train_models.start("sales.parquet", "store", train)  # doctest: +SKIP
+        >>> print(work.progress())  # doctest: +SKIP
         >>> run = work.result()  # doctest: +SKIP
 
     Attributes:
@@ -106,6 +108,17 @@ class StartedRun(Generic[R]):
             return RunStatus.CANCELLED
         except BaseException:
             return RunStatus.FAILURE
+
+    def progress(self) -> RunProgress | None:
+        """Return how many partitions are in which state; None before the run has begun.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        try:
+            return self._open().progress()
+        except RunNotFoundError:
+            return None
 
     def _open(self) -> Run:
         """Open the run; of a pipeline that of the stage which has begun last.
@@ -214,10 +227,9 @@ class StartedRun(Generic[R]):
             except BaseException as error:
                 return f"{self.run_id}: {error}"
         try:
-            run = self._open()
-            return f"{run.run_id}: {run.at_work or run.status.value}"
+            return f"{self.run_id}: {self.progress() or 'about to begin'}"
         except PartwiseError as error:
-            return str(error)
+            return f"{self.run_id}: {error}"
 
     def _ipython_display_(self) -> None:
         """Show a line that follows the run, and ends with it."""

@@ -141,6 +141,10 @@ def test_a_cancelled_run_keeps_what_it_has(
     monkeypatch.setenv("PREFECT_API_URL", prefect_server if with_server else "")
     work = started(run_id="r")
     wait_until(lambda: has_committed("r", given["store"]), "nothing is committed")
+    progress = work.progress()
+    assert progress is not None
+    assert progress.total == KEYS
+    assert sum(progress.counts.values()) == KEYS
     began = time.monotonic()
     assert work.cancel()
     assert work.cancel(), "a second one changes nothing"
