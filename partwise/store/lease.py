@@ -308,9 +308,10 @@ class Lease:
                 )
                 self._look_for_cancel()
             self._wake.wait(HEARTBEAT_S if self._word is None else TELL_S)
+            # First, so that the wake of a release that comes now is not lost.
+            self._wake.clear()
             if self._stop.is_set():
                 return
-            self._wake.clear()
 
     def _told(self) -> dict[str, JsonValue]:
         # Whatever is wrong with what is said: without a heartbeat the run would be given up.
