@@ -291,6 +291,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow  # a Python that is killed
 @pytest.mark.parametrize("how", ["ends", "detach"])
 def test_the_work_of_a_killed_caller(how, given, tmp_path) -> None:
     script = tmp_path / "caller.py"
