@@ -7,6 +7,8 @@ import socket
 LOWEST = 5_000
 END = 10_000
 """Where those of gangs begin."""
+NO_BROWSER = {5060, 5061, 6000, 6566, *range(6665, 6670), 6679, 6697}
+"""Those in between at which no browser opens a page (the bad ports of the Fetch standard)."""
 
 
 def free_port() -> int:
@@ -17,6 +19,8 @@ def free_port() -> int:
     taken.
     """
     for port in random.SystemRandom().sample(range(LOWEST, END), END - LOWEST):
+        if port in NO_BROWSER:
+            continue
         claim = socket.socket(type=socket.SOCK_DGRAM)
         try:
             claim.bind(("127.0.0.1", port))

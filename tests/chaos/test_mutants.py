@@ -265,7 +265,7 @@ MUTANTS = (
         "partwise/store/store.py",
         "if objects.size(path) == len(data) and objects.read(path) == data:",
         "if False:",
-        "tests/runs/test_faulty_bucket.py -k lost_answer",
+        "tests/store/test_store_faults.py -k lost_request_or_answer",
     ),
     Mutant(
         "beside configured keys that of the machine does not count",
