@@ -62,6 +62,7 @@ from partwise.runs.key_texts import parse_key
 from partwise.runs.kinds import RunKind
 from partwise.runs.ledger import (
     KEY_PREFIX,
+    RUNNING_SINCE,
     group_failures,
     long_metrics,
     readable_ledger,
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 """So often `wait` looks: on S3 that is three requests."""
+NEVER = pa.nulls(0, pa.timestamp("us", tz="UTC"))
 ONLY: Key = object()
 """Stands for the key of the only partition with a model."""
 
@@ -410,7 +412,11 @@ class Run:
             IntegrityError: The ledger of a complete generation is gone or was changed.
         """
         table = self._view.ledger()
-        return self.no_ledger() if table is None else table
+        if table is not None:
+            return table
+        none = self.no_ledger()
+        # While its rows are loaded a run has the columns that it has while it works.
+        return none.append_column(RUNNING_SINCE, NEVER) if self.summary is None else none
 
     def no_ledger(self) -> pa.Table:
         """Return a ledger without rows."""

@@ -73,6 +73,8 @@ class TestClaimed:
             run = Run.open("run", local_store)
             assert (run.status, run.generation, run.kind) == (RunStatus.IN_PROGRESS, 0, "map")
             assert (run.partitions.num_rows, run.counts) == (0, {})
+            # Who looks again and again finds the same columns each time.
+            assert "running_since" in run.partitions.column_names
             progress = run.progress()
             assert (progress.total, progress.counts, progress.has_process) == (None, {}, True)
             assert "its rows are loaded since" in str(progress)
