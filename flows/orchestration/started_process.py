@@ -93,11 +93,13 @@ def _end_with_caller(folder: Path, parent: int) -> None:
 
 
 def _leave(folder: Path, returned: Any, raised: BaseException | None) -> None:
+    content = _packed(returned)
+    if raised is None and not content:
+        kind = type(returned).__name__
+        raised = PartwiseError(f"The call returned a {kind}, which cannot be sent to its caller.")
     cause = None if raised is None else raised.__cause__
     written = folder / f"{OUTCOME}.new"
-    written.write_bytes(
-        pickle.dumps((_packed(returned), _packed(_sendable(raised)), _packed(cause)))
-    )
+    written.write_bytes(pickle.dumps((content, _packed(_sendable(raised)), _packed(cause))))
     written.rename(folder / OUTCOME)
 
 

@@ -28,8 +28,7 @@ PARTITIONS = 200
 WORKERS = 3
 STOPPED_S = 6.0
 """A nanny that is stopped for longer is replaced, as an administrator would do it."""
-CANCEL_S = 15.0
-"""Promised are 10 s, on a machine that other tests do not use as well."""
+CANCEL_S = 10.0
 DIRECT = "without Prefect"
 
 

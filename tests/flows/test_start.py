@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -23,11 +24,13 @@ from partwise.errors import (
     ColumnError,
     FunctionError,
     InputError,
+    PartwiseError,
     RunCancelledError,
     RunFailedError,
 )
 from partwise.flows import map_partitions
 from partwise.flows.cli.main import main
+from partwise.flows.orchestration.started_process import OUTCOME, _leave
 from partwise.flows.orchestration.started_run import StartedRun
 from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
@@ -231,6 +234,27 @@ def test_a_called_flow_run_is_cancelled_in_the_ui(given, prefect_server) -> None
         presser.join()
     check_cancelled("r", given["store"])
     assert seen[1].is_cancelled()
+
+
+class OnlyHere(Exception):
+    """It can be written and not read: as many of libraries that take other arguments."""
+
+    def __init__(self, what: str, where: str) -> None:
+        super().__init__(f"{what} {where}")
+
+
+@pytest.mark.parametrize(
+    ("returned", "raised", "words"),
+    [
+        (threading.Lock(), None, "returned a lock, which cannot be sent"),
+        (None, OnlyHere("odd", "error"), "OnlyHere: odd error"),
+    ],
+)
+def test_no_outcome_is_lost_that_cannot_be_sent(returned, raised, words, tmp_path) -> None:
+    _leave(tmp_path, returned, raised)
+    _, error, _ = pickle.loads((tmp_path / OUTCOME).read_bytes())
+    with pytest.raises(PartwiseError, match=words):
+        raise pickle.loads(error)
 
 
 def test_a_run_is_waited_for_from_elsewhere(started, given, capfd) -> None:
