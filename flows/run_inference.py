@@ -1,15 +1,14 @@
 """The flow that infers every partition with its trained model."""
 
 from partwise.calls.partitions import InferCall
-from partwise.errors import InputError
 from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.orchestration.saved_blocks import open_store
 from partwise.flows.running.connections import open_output, open_rows_of
 from partwise.flows.running.earlier_call import earlier_keys
 from partwise.flows.running.environments import resolve_packages
 from partwise.flows.running.execute_shards import execute
+from partwise.planning.models import models_of_call, with_versions_of_before
 from partwise.planning.partitions import prepare_inference
-from partwise.runs.exports import find_exports
 from partwise.runs.run import Run
 from partwise.tasks.publish_rows import with_output
 
@@ -18,8 +17,8 @@ from partwise.tasks.publish_rows import with_output
 def run_inference(call: InferCall) -> Run:
     """Infer every partition with its own model of a training run, and keep the predictions.
 
-    A partition without a model is FAILED with ModelNotFoundError, alone. Predictions are Parquet
-    files in the run's folder `predictions`, the key columns first.
+    A partition without a model is FAILED with ModelNotFoundError, alone, unless a fallback answers
+    for it. Predictions are Parquet files in the run's folder `predictions`, the key columns first.
 
     Example:
         >>> run = run_inference("new.parquet", "store", training_run_id="sales-1")  # doctest: +SKIP
@@ -38,15 +37,13 @@ def run_inference(call: InferCall) -> Run:
         RunCancelledError: The run was cancelled; what was committed is kept.
         OutputError: The run is complete, but its rows are not all in the table.
     """
-    if not call.training_run_id:
-        raise InputError("training_run_id is missing: name the run whose models are used.")
+    store = open_store(call.store)
+    pinned = with_versions_of_before(call, store)
     output = open_output(call.output)
-    named = Run.open(call.training_run_id, open_store(call.store))
-    has_models = call.format == "native"
     plan = prepare_inference(
-        call,
+        pinned,
         open_rows_of(call),
-        named if has_models else find_exports(named, call.format),
+        models_of_call(pinned, store),
         output=output,
         earlier_keys=earlier_keys(call),
         packages=resolve_packages(call),

@@ -111,6 +111,7 @@ _TYPES: Mapping[str, Any] = {
     ],
     "FilesParameter": Annotated[Names, Read(value=list), Parameter(group=ROWS)],
     "TextsParameter": Annotated[Names, Read(value=list)],
+    "FallbackParameter": Annotated[Names, Read(value=list)],
     "TextsByNameParameter": _by_name("NAME=VALUE", as_typed=True),
     "InputsByNameParameter": _by_name("NAME=PATH"),
     "EvalDataParameter": _by_name("NAME=PATH"),

@@ -37,6 +37,7 @@ def run_record(run: Run) -> dict[str, Any]:
         "partition_by": run.document.partition_by,
         "key_classes": [column.key_class.value for column in run.key_columns],
         "training_run_id": run.document.training_run_id,
+        "models": run.document.models,
         "generation": run.generation,
         "shown_generation": run.shown and run.shown.generation,
         "at_work": run.at_work and asdict(run.at_work),

@@ -272,8 +272,8 @@ def _print_run(run: Run) -> None:
     document = run.document
     keys = ", ".join(f"{column.name} ({column.key_class})" for column in run.key_columns)
     fields: dict[str, str] = {"kind": document.kind, "keys": keys}
-    if document.training_run_id:
-        fields["models of"] = document.training_run_id
+    if document.models:
+        fields["models of"] = document.training_run_id or ", ".join(document.models)
     if run.generation:
         fields["shards"] = str(document.n_shards)
         newest = run.read_generation_document()

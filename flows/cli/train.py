@@ -1,6 +1,5 @@
 """`partwise train`, `infer`, `map` and `find-portfolio`: a function or a trainer per partition."""
 
-from inspect import Signature
 from typing import Annotated
 
 from cyclopts import Group, Parameter
@@ -29,13 +28,12 @@ train = command_of(
 
 infer = command_of(
     InferCall,
-    """Infer every partition with its own model of a training run.
+    """Infer every partition with its own model of a training run, or of a catalog.
 
     The run keeps the predictions: partwise runs export RUN --what predictions --to FILE writes them
     to a .csv or .parquet file.
     """,
     group=Group("Inference", sort_key=1),
-    types={"training_run_id": Annotated[str, Read(value=str, default=Signature.empty)]},
 )
 
 map_ = command_of(

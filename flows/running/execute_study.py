@@ -137,7 +137,6 @@ def _specify(
         store=claim.store,
         key_columns=plan.identity.key_columns,
         seed=plan.seed,
-        training_run_id=None,
         compatible=claim.compatible,
         options=plan.options,
         limits=plan.options.limits_on(places.slots),

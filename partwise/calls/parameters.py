@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
 from partwise.choices import Format, SchemaPolicy, ScriptBackend
+from partwise.engine.fallbacks import Constant
 from partwise.evaluation import Evaluation
 from partwise.exports.protocol import Exporter
 from partwise.form_schema import Nothing
@@ -118,6 +119,9 @@ InputsByNameParameter = Annotated[Any, WithJsonSchema({"type": "object"})]
 CommandParameter = Annotated[
     str | Sequence[str],
     WithJsonSchema({"anyOf": [TEXT | {"title": "Command line"}, TEXTS | {"title": "Words"}]}),
+]
+FallbackParameter = Annotated[
+    Sequence[Constant | ReadyTrainer | bool | int | float | str], WithJsonSchema(TEXTS)
 ]
 FunctionParameter = str | Function
 PredictParameter = str | Function | Nothing

@@ -16,6 +16,7 @@ from partwise.tuning.sampler import SamplerName
 if TYPE_CHECKING:
     from partwise.calls.parameters import (
         ColumnsParameter,
+        FallbackParameter,
         FilesParameter,
         FunctionParameter,
         HoldoutParameter,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         TrainerParameter,
     )
 
+NEWER = Role(decides=False, is_newer=True).metadata
 Count = Annotated[int, Field(ge=1)]
 Several = Annotated[int, Field(ge=2)]
 
@@ -41,9 +43,7 @@ class FunctionCall(KeyedCall):
     """Files that the function reads besides its rows: paths, folders, globs or URLs. A resume runs
     all again when the checksum of one has changed; of files that are not named here it knows
     nothing."""
-    environment: Environment = field(
-        default=DEFAULT_ENVIRONMENT, metadata=Role(decides=False, is_newer=True).metadata
-    )
+    environment: Environment = field(default=DEFAULT_ENVIRONMENT, metadata=NEWER)
     """Packages of the function's own, before those of the workers: resolved with uv on this
     machine, built once on each worker's. A resume goes on with the versions that the run has, and
     runs all again when a package has changed. Empty: there are none."""
@@ -103,6 +103,18 @@ class InferCall(PublishingCall):
     format: ModelFormat = "native"
     """"native": the models of the run that is named, as they are. "onnx": exports of them, by
     onnxruntime in place of the training library; "torchscript" and "pt2" likewise, by PyTorch."""
+    models: str = field(default="", metadata=NEWER)
+    """In place of training_run_id, a catalog whose models are used: catalog://sales, or
+    catalog://sales@7 for one version. A resume goes on with the version that the run began with."""
+    fallback: FallbackParameter = field(default=(), metadata=NEWER)
+    """What is asked in turn for partitions whose model is not there, or cannot be read: run://RUN
+    or catalog://NAME, by the same key columns, by fewer of them, or of one model for all rows; at
+    the end a number, which is predicted. With a catalog or a fallback, predictions have the columns
+    model_run, model_key and model_level. From Python also Constant("text") or a trainer at the end,
+    which is fitted on those of the rows that have a label."""
+    on_error: Literal["fail", "next"] = field(default="fail", metadata=NEWER)
+    """What becomes of a partition whose model raises an error: "fail", or "next" to ask what is
+    next in fallback."""
     serde: SerdeParameter = ""
     """Reads models that no native serde wrote: the name of a built-in one. "pickle", "pt2",
     "torchscript" and "neuron" run code, so they are read only if they are named here or as

@@ -52,6 +52,10 @@ def to_plain(name: str, value: Any, role: Role) -> JsonValue:
         return str(value)
     if isinstance(value, BaseModel):
         return to_json(value.model_dump(mode="json"))
+    if isinstance(value, list | tuple):
+        value = [
+            each.model_dump(mode="json") if isinstance(each, BaseModel) else each for each in value
+        ]
     try:
         return to_json(value)
     except (TypeError, ValueError) as error:

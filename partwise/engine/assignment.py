@@ -32,8 +32,6 @@ class Execution:
     store: Store
     key_columns: tuple[KeyColumn, ...]
     seed: int
-    training_run_id: str | None
-    """The run whose models an inference run uses."""
     reads: frozenset[str] | None = None
     """The columns that the work looks at; None: all of them."""
     compatible: tuple[int, ...]
@@ -50,6 +48,10 @@ class Execution:
     all_rows: int = 0
     """Of all partitions, also of those that are not worked on."""
     all_partitions: int = 0
+    compares_models: bool = False
+    """Whether each of a partition's models is used; else the first, and others where that fails."""
+    without_model: str | None = None
+    """What answers for a partition without a model; None: nothing."""
     is_signed: bool = False
     """Whether segments of the ledger are signed, with keys that workers are given besides."""
 

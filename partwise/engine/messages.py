@@ -48,8 +48,8 @@ class OpenShard:
     seeds: list[int]
     params: str | None
     """Path of the file with the params of its partitions."""
-    models: dict[int, StoredModel]
-    """The trained models, by the index of their partition."""
+    models: dict[int, list[StoredModel]]
+    """The trained models of partitions, by the index of these."""
     run_id: str
     all_rows: int = 0
     """Of all partitions of the run; 0: not known."""
@@ -173,6 +173,8 @@ def _maker(hint: Any) -> _Make | None:
         return lambda value: None if value is None else make(value)
     if get_origin(hint) is dict:
         return lambda value: {key: make(item) for key, item in value.items()}
+    if get_origin(hint) is list:
+        return lambda value: [make(item) for item in value]
     raise TypeError(f"No message can hold {hint}: add it to what _maker() knows.")
 
 

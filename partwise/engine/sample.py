@@ -1,6 +1,7 @@
 """A dry run on a few partitions: does the function work, and what would all of them take?"""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,13 +34,13 @@ class SampleWork:
         self,
         data: DataConnector,
         context: PartitionContext,
-        model: StoredModel | None,
+        models: Sequence[StoredModel],
         directory: str,
     ) -> Produced:
         """Work on one partition."""
-        self.work(data, context, model, directory)
+        self.work(data, context, models, directory)
         began = time.monotonic()
-        produced = self.work(data, context, model, directory)
+        produced = self.work(data, context, models, directory)
         seconds = time.monotonic() - began
         reader, written = produced.reader, produced.model
         if reader is not None and written is not None:

@@ -1,151 +1,194 @@
-"""Where the trained models of a shard stand, and bringing their bytes to the worker."""
+"""Which trained models the partitions of a shard have, and bringing their bytes to the worker.
+
+Sets of models are asked in an order, their *levels*: a set of fewer key columns has one model for
+many partitions, and one without key columns has a model for all.
+"""
 
 import contextlib
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from partwise.engine.works import StoredModel
-from partwise.runs.bundle import (
-    CATEGORIES_FILENAME,
-    StoredArtifact,
-    artifact_from_row,
-    neighbours,
-)
+from partwise.engine.works import StoredFile, StoredModel
+from partwise.runs.bundle import StoredArtifact, artifact_from_row, neighbours
 from partwise.runs.documents import run_path
+from partwise.runs.stored_models import ModelSet, model_checksums
+from partwise.shuffle.plan import ShardedRows
 from partwise.shuffle.shared_folder import LARGEST_READ_BYTES
 from partwise.store.store import Store
+from partwise.tables.keys.partition_keys import hash_keys
 
-EVERY = ""
-"""The partition_id of a model that all partitions have in common; none has this name."""
-
-EXTERNAL_DATA_SUFFIX = ".data"
-"""What follows an ONNX file's name in that of the file with its external data: large weights."""
+_FILES = ("model", "weights", "categories")
 
 
-def models_by_shard(ledger: pa.Table) -> dict[int, pa.Table]:
-    """Return where the models of a training run are, a table for each shard.
+def models_by_shard(sets: Sequence[ModelSet], sharded: ShardedRows) -> dict[int, pa.Table]:
+    """Return which models the partitions of each shard have, a table for each shard with any.
 
     Returns:
-        Tables of the columns partition_id and those of an artifact; `external_data` names the
-        artifact with the weights of an ONNX file that are kept outside it, or is empty;
-        `categories` is the artifact with the categories of the rows trained on, or null.
+        Tables of the columns of a `ModelSet`, in which `hash` is that of the partition's own key;
+        with `level`: the place of the set among all.
     """
-    lists = ledger["artifacts"].combine_chunks()
-    if isinstance(lists, pa.ChunkedArray):
-        lists = pa.concat_arrays(lists.chunks)
-    parents = lists.value_parent_indices()
-    flat = pa.Table.from_struct_array(lists.flatten())
-    flat = flat.append_column("partition_id", ledger["partition_id"].take(parents))
-    flat = flat.append_column("shard", ledger["shard"].take(parents))
-    models = flat.filter(pc.not_equal(flat["serde"], ""))
-    models = models.append_column("external_data", _external_data(models, flat))
-    models = models.append_column("categories", _categories(models, flat))
-    models = models.sort_by(
-        [("shard", "ascending"), ("bundle", "ascending"), ("offset", "ascending")]
-    )
-    shards = models["shard"].to_numpy()
-    found: dict[int, pa.Table] = {}
-    start = 0
-    for stop in range(1, len(shards) + 1):
-        if stop == len(shards) or shards[stop] != shards[start]:
-            found[int(shards[start])] = models.slice(start, stop - start).drop_columns(["shard"])
-            start = stop
-    return found
+    tables, everywhere = [], []
+    for level, models in enumerate(sets):
+        if not models.key_columns:
+            everywhere.append(_at_level(models.models, level))
+            continue
+        hashes = sharded.key_hashes
+        if models.key_columns != sharded.key_columns:
+            hashes = hash_keys(sharded.keys.select([each.name for each in models.key_columns]))
+        partitions, rows = _matches(hashes, models.models["hash"].to_numpy())
+        found = models.models.take(pa.array(rows))
+        found = found.set_column(0, "hash", pa.array(sharded.key_hashes[partitions]))
+        tables.append(_at_level(found, level))
+    by_shard: dict[int, pa.Table] = {}
+    if tables:
+        found = pa.concat_tables(tables)
+        numbers = found["hash"].to_numpy() % np.uint64(sharded.n_shards)
+        order = np.argsort(numbers, kind="stable")
+        found, numbers = found.take(pa.array(order)), numbers[order]
+        shards, counts = np.unique(numbers, return_counts=True)
+        stops = np.cumsum(counts)
+        for shard, stop, count in zip(shards, stops, counts, strict=True):
+            by_shard[int(shard)] = found.slice(stop - count, count)
+    if everywhere:
+        for each in sharded.shards:
+            own = [by_shard[each.number]] if each.number in by_shard else []
+            by_shard[each.number] = pa.concat_tables([*own, *everywhere])
+    return by_shard
 
 
-def model_of_every_partition(ledger: pa.Table) -> pa.Table | None:
-    """Return where the one model of a run is, for every partition of another run.
+def _matches(wanted: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places of the wanted values that are there, and where they are."""
+    order = np.argsort(there, kind="stable")
+    places = np.searchsorted(there, wanted, sorter=order)
+    rows = order[np.minimum(places, len(there) - 1)] if len(there) else places[:0]
+    found = np.flatnonzero(there[rows] == wanted) if len(there) else places[:0]
+    return found, rows[found]
 
-    It is a table like those of `models_by_shard`, of one row, whose partition_id is `EVERY`, with
-    the column `owner`: the partition_id that the model has in its run. None: it has no model.
+
+def _at_level(models: pa.Table, level: int) -> pa.Table:
+    return models.append_column("level", pa.array(np.full(models.num_rows, level, np.int32)))
+
+
+def models_fingerprint(sets: Sequence[ModelSet], without_model: str | None = None) -> str:
+    """Return what two equal sequences of sets have in common, wherever their models are stored.
+
+    `without_model` is what answers where none of them does.
     """
-    found = list(models_by_shard(ledger).values())
-    if not found:
+    pairs: list[Any] = [sorted(models.checksums()) for models in sets]
+    pairs += [] if without_model is None else [without_model]
+    # As it was when there was one set only: runs of then are known by it.
+    return hashlib.sha256(repr(pairs[0] if len(pairs) == 1 else pairs).encode()).hexdigest()
+
+
+class ShardModels:
+    """The models that the partitions of one shard have."""
+
+    def __init__(self, table: pa.Table, keys: pa.Table) -> None:
+        """`table` is one of `models_by_shard`; `keys` are those of the shard, in their order."""
+        table = table.sort_by("level")
+        self._rows = table.to_pylist()
+        self._checksums = model_checksums(table)
+        by_hash: dict[int | None, list[int]] = {}
+        for number, value in enumerate(table["hash"].to_pylist()):
+            by_hash.setdefault(value, []).append(number)
+        every = by_hash.get(None, [])
+        hashes = hash_keys(keys).tolist()
+        # Both lists are by level; a model of all partitions may stand between others.
+        self._of = [
+            sorted([*by_hash.get(value, ()), *every]) if every else by_hash.get(value, [])
+            for value in hashes
+        ]
+
+    @classmethod
+    def read(cls, path: str, keys: pa.Table) -> "ShardModels":
+        """Read the file of a shard's table."""
+        with pa.ipc.open_stream(Path(path).read_bytes()) as reader:
+            return cls(reader.read_all(), keys)
+
+    def checksum(self, place: int, *, of_all: bool) -> str | None:
+        """Return the checksum of a partition's first model, or of all; None: it has none."""
+        own = [self._checksums[number] for number in self._of[place]]
+        if not own or not of_all:
+            return own[0] if own else None
+        levels = [self._rows[number]["level"] for number in self._of[place]]
+        return hashlib.sha256(repr([*zip(levels, own, strict=True)]).encode()).hexdigest()
+
+    def owner(self, place: int, run_id: str) -> tuple[str, int | None] | None:
+        """Return the partition_id, and the generation, of a partition's model in its run.
+
+        None: it has no model of that run.
+        """
+        for number in self._of[place]:
+            row = self._rows[number]
+            if row["run_id"] == run_id:
+                return row["owner"], row["generation"]
         return None
-    model = found[0].slice(0, 1)
-    place = model.schema.get_field_index("partition_id")
-    model = model.append_column("owner", model["partition_id"])
-    return model.set_column(place, "partition_id", pa.array([EVERY]))
+
+    def locate(
+        self, places: Sequence[int], store: Store, directory: str
+    ) -> dict[int, list[StoredModel]]:
+        """Return the models of partitions, by level, as their bytes stand in local files.
+
+        On a local store these are the bundles themselves. From a bucket they are read here,
+        neighbours in one request, into one file.
+        """
+        needed = sorted({number for place in places for number in self._of[place]})
+        rows = {number: self._rows[number] for number in needed}
+        by_run: dict[str, set[StoredArtifact]] = {}
+        for row in rows.values():
+            own = (_artifact(row, name) for name in _FILES)
+            by_run.setdefault(row["run_id"], set()).update(each for each in own if each is not None)
+        files = {
+            (run_id, file.artifact): file
+            for run_id, artifacts in by_run.items()
+            for file in _bring(artifacts, store, run_id, directory)
+        }
+
+        def file(row: Mapping[str, Any], name: str) -> StoredFile | None:
+            artifact = _artifact(row, name)
+            return None if artifact is None else files[row["run_id"], artifact]
+
+        models = {
+            number: StoredModel(
+                level=row["level"],
+                run_id=row["run_id"],
+                owner=row["owner"],
+                file=files[row["run_id"], artifact_from_row(row["model"])],
+                weights=file(row, "weights"),
+                categories=file(row, "categories"),
+            )
+            for number, row in rows.items()
+        }
+        return {
+            place: [models[number] for number in self._of[place]]
+            for place in places
+            if self._of[place]
+        }
 
 
-def _external_data(models: pa.Table, artifacts: pa.Table) -> pa.Array:
-    """Return for each model the name of the artifact with its external data, or ""."""
-    found = artifacts.filter(pc.ends_with(artifacts["filename"], EXTERNAL_DATA_SUFFIX))
-    owners = set(zip(found["partition_id"].to_pylist(), found["filename"].to_pylist(), strict=True))
-    names = pc.binary_join_element_wise(models["filename"], EXTERNAL_DATA_SUFFIX, "").to_pylist()
-    pairs = zip(models["partition_id"].to_pylist(), names, strict=True) if owners else ()
-    here = [name if (owner, name) in owners else "" for owner, name in pairs]
-    return pa.array(here or [""] * models.num_rows, pa.string())
+def _artifact(row: Mapping[str, Any], name: str) -> StoredArtifact | None:
+    return None if row[name] is None else artifact_from_row(row[name])
 
 
-def _categories(models: pa.Table, artifacts: pa.Table) -> pa.Array:
-    """Return for each model the artifact with the categories that it was trained with, or null."""
-    found = artifacts.filter(pc.equal(artifacts["filename"], CATEGORIES_FILENAME))
-    owners = found["partition_id"].to_pylist()
-    rows = found.drop_columns(["partition_id", "shard"])
-    by_owner = dict(zip(owners, rows.to_pylist(), strict=True))
-    kind = pa.struct(list(rows.schema))
-    return pa.array([by_owner.get(name) for name in models["partition_id"].to_pylist()], kind)
-
-
-def models_fingerprint(models: Mapping[int, pa.Table]) -> str:
-    """Return what two equal sets of trained models have in common, wherever they are stored."""
-    pairs = [pair for table in models.values() for pair in _checksums(table)]
-    return hashlib.sha256(repr(sorted(pairs)).encode()).hexdigest()
-
-
-def locate_models(
-    table_path: str, store: Store, training_run_id: str, partition_ids: list[str], directory: str
-) -> dict[str, StoredModel]:
-    """Return the local file and offset where the bytes of each partition's model stand.
-
-    On a local store these are the bundles themselves. From a bucket they are read here, neighbours
-    in one request, into one file.
-    """
-    rows = _rows_of(_read(table_path), partition_ids)
-    names = [row.pop("partition_id") for row in rows]
-    external = [row.pop("external_data") for row in rows]
-    categories = [row.pop("categories") for row in rows]
-    models = [artifact_from_row(row) for row in rows]
-    lists = [None if row is None else artifact_from_row(row) for row in categories]
-    artifacts = sorted(
-        {*models, *(each for each in lists if each is not None)},
-        key=lambda artifact: (artifact.bundle, artifact.offset),
-    )
-    places = _places(artifacts, store, training_run_id, directory)
-    located: dict[str, StoredModel] = {}
-    for name, model, data, own in zip(names, models, external, lists, strict=True):
-        path, offset = places[model]
-        own_path, own_offset = ("", 0) if own is None else places[own]
-        located[name] = StoredModel(
-            path=path,
-            offset=offset,
-            artifact=model,
-            external_data=data,
-            categories=own,
-            categories_path=own_path,
-            categories_offset=own_offset,
-        )
-    return located
-
-
-def _places(
-    artifacts: list[StoredArtifact], store: Store, training_run_id: str, directory: str
-) -> dict[StoredArtifact, tuple[str, int]]:
-    """Return the local file and offset of artifacts, sorted by bundle and offset."""
-    bundles = {artifact.bundle for artifact in artifacts}
-    paths = {bundle: run_path(training_run_id, bundle) for bundle in bundles}
-    found: dict[StoredArtifact, tuple[str, int]] = {}
+def _bring(
+    wanted: Collection[StoredArtifact], store: Store, run_id: str, directory: str
+) -> Iterator[StoredFile]:
+    """Yield artifacts of a run as parts of local files; from a bucket they are read first."""
+    artifacts = sorted(wanted, key=lambda artifact: (artifact.bundle, artifact.offset))
+    paths = {artifact.bundle: run_path(run_id, artifact.bundle) for artifact in artifacts}
     local = {bundle: store.local_path(path) for bundle, path in paths.items()}
     if all(path is not None for path in local.values()):
-        return {each: (local[each.bundle] or "", each.offset) for each in artifacts}
-    target = os.path.join(directory, "models")
+        for artifact in artifacts:
+            path = local[artifact.bundle] or ""
+            yield StoredFile(path=path, offset=artifact.offset, artifact=artifact)
+        return
+    target = os.path.join(directory, f"models-{run_id}")
     with open(target, "wb") as file:
         for start, stop in neighbours(artifacts, LARGEST_READ_BYTES):
             first, last = artifacts[start], artifacts[stop - 1]
@@ -156,45 +199,4 @@ def _places(
             with contextlib.suppress(FileNotFoundError):
                 file.write(store.read_range(paths[first.bundle], first.offset, size))
             for artifact in artifacts[start:stop]:
-                found[artifact] = (target, base + artifact.offset)
-    return found
-
-
-def model_checksums(table_path: str, partition_ids: list[str]) -> dict[str, str]:
-    """Return a checksum of each partition's trained model and its categories, by partition_id."""
-    found = dict(_checksums(_read(table_path)))
-    return dict.fromkeys(partition_ids, found[EVERY]) if EVERY in found else found
-
-
-def owner_of_model(table_path: str) -> str | None:
-    """Return the partition_id that the model of every partition has in its own run.
-
-    None: each partition has its own model, under its own partition_id.
-    """
-    table = _read(table_path)
-    return str(table["owner"][0]) if "owner" in table.column_names else None
-
-
-def _rows_of(table: pa.Table, partition_ids: list[str]) -> list[dict[str, Any]]:
-    """Return the rows of some partitions; that of every partition once for each of them."""
-    rows = table.to_pylist()
-    if rows and rows[0]["partition_id"] == EVERY:
-        del rows[0]["owner"]
-        return [{**rows[0], "partition_id": name} for name in partition_ids]
-    wanted = set(partition_ids)
-    return [row for row in rows if row["partition_id"] in wanted]
-
-
-def _checksums(table: pa.Table) -> list[tuple[str, str]]:
-    """Return partition IDs, each with the sha256 of its model, and that of its categories."""
-    names, models = table["partition_id"].to_pylist(), table["sha256"].to_pylist()
-    categories = table["categories"].to_pylist()
-    return [
-        (name, model if own is None else f"{model}:{own['sha256']}")
-        for name, model, own in zip(names, models, categories, strict=True)
-    ]
-
-
-def _read(table_path: str) -> pa.Table:
-    with pa.ipc.open_stream(Path(table_path).read_bytes()) as reader:
-        return reader.read_all()
+                yield StoredFile(path=target, offset=base + artifact.offset, artifact=artifact)

@@ -1,4 +1,4 @@
-"""What a child process does with one partition: train, infer, or map.
+"""What a child process does with one partition: train or map; `infer_work` has inference.
 
 A work value is built by the driver, travels as cloudpickle bytes that only child processes open,
 and is called once per partition.
@@ -8,9 +8,8 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from partwise.connector.context import PartitionContext
@@ -19,7 +18,11 @@ from partwise.connector.returned_rows import in_row_order, returned_table
 from partwise.engine.failures import printable
 from partwise.engine.outcome import Produced
 from partwise.engine.written_models import ONLY_PLAIN, write_model
-from partwise.errors import ColumnError, ModelNotFoundError, SerdeError, UnkeptModelError
+from partwise.errors import (
+    ColumnError,
+    SerdeError,
+    UnkeptModelError,
+)
 from partwise.models.serdes import ModelSerde, serde_by_name, serde_for
 from partwise.outcomes import PartitionStatus, Result, Skip
 from partwise.runs.bundle import (
@@ -31,56 +34,69 @@ from partwise.runs.bundle import (
 )
 from partwise.tables.calendar import in_zones, with_zones, zones_among
 from partwise.tables.categories import categories_of_rows, with_categories_of
-from partwise.tables.classes import CLASS_COLUMN, classes_among, predicted_classes, with_classes
+from partwise.tables.classes import with_classes
 from partwise.tables.parquet_types import storable
 
 logger = logging.getLogger(__name__)
 
 Function = Callable[[DataConnector, PartitionContext], Any]
-Predict = Callable[[DataConnector, Any, PartitionContext], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredModel:
-    """Where a child finds the trained model of a partition: bytes of a local file."""
+class StoredFile:
+    """An artifact whose stored bytes begin at an offset of a local file."""
 
     path: str
     offset: int
     artifact: StoredArtifact
-    external_data: str = ""
-    """The name of the artifact with the weights of an ONNX file that are kept outside it; empty:
-    none."""
-    categories: StoredArtifact | None = None
-    """Those of the rows trained on; None: these had no dictionary columns."""
-    categories_path: str = ""
-    categories_offset: int = 0
 
-    def read(self, serde: ModelSerde, context: PartitionContext, run_id: str) -> Any:
-        """Return the model."""
-        beside = self._external(context, run_id)
-        return read_model(serde, self._content(), self.artifact.filename, beside)
+    def content(self) -> bytes:
+        """Return its content.
 
-    @contextmanager
-    def file(self, context: PartitionContext, run_id: str) -> Iterator[str]:
-        """Give the path of the model's file, with its external data in the same folder."""
-        beside = self._external(context, run_id)
-        with content_file(self._content(), self.artifact.filename, beside) as path:
-            yield path
-
-    def _content(self) -> bytes:
+        Raises:
+            IntegrityError: It is not what was committed.
+        """
         return local_content(self.path, self.offset, self.artifact)
 
-    def _external(self, context: PartitionContext, run_id: str) -> dict[str, bytes]:
-        if not self.external_data:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredModel:
+    """A trained model of a partition, as a child finds it."""
+
+    level: int
+    """Its place among the sets of models that were given."""
+    run_id: str
+    owner: str
+    """The partition_id that it has in its run."""
+    file: StoredFile
+    weights: StoredFile | None = None
+    """Of an ONNX file with large weights, which are kept outside it."""
+    categories: StoredFile | None = None
+    """Those of the rows trained on; None: these had no dictionary columns."""
+
+    @property
+    def artifact(self) -> StoredArtifact:
+        """The model as its run has it."""
+        return self.file.artifact
+
+    def read(self, serde: ModelSerde) -> Any:
+        """Return the model."""
+        return read_model(serde, self.file.content(), self.artifact.filename, self._beside())
+
+    @contextmanager
+    def as_file(self) -> Iterator[str]:
+        """Give the path of the model's file, with its external data in the same folder."""
+        with content_file(self.file.content(), self.artifact.filename, self._beside()) as path:
+            yield path
+
+    def _beside(self) -> dict[str, bytes]:
+        if self.weights is None:
             return {}
-        return {self.external_data: context.download(self.external_data, run_id=run_id)}
+        return {self.weights.artifact.filename: self.weights.content()}
 
     def files(self) -> dict[str, bytes]:
         """Return what has to go with another form of the model: the categories, if it has any."""
-        if self.categories is None:
-            return {}
-        content = local_content(self.categories_path, self.categories_offset, self.categories)
-        return {CATEGORIES_FILENAME: content}
+        return {} if self.categories is None else {CATEGORIES_FILENAME: self.categories.content()}
 
     def trained_categories(self) -> pa.Table | None:
         """Return the categories, and classes, that the model was trained with."""
@@ -98,10 +114,13 @@ class Work(Protocol):
         self,
         data: DataConnector,
         context: PartitionContext,
-        model: StoredModel | None,
+        models: Sequence[StoredModel],
         directory: str,
     ) -> Produced:
-        """Work on one partition; files that are to be kept are written to `directory`."""
+        """Work on one partition; files that are to be kept are written to `directory`.
+
+        `models` are those that the partition has, by their levels.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +135,7 @@ class TrainWork:
         self,
         data: DataConnector,
         context: PartitionContext,
-        model: StoredModel | None,  # noqa: ARG002 (the protocol)
+        models: Sequence[StoredModel],  # noqa: ARG002 (the protocol)
         directory: str,
     ) -> Produced:
         """Train one partition.
@@ -138,66 +157,6 @@ class TrainWork:
         return replace(produced, files=_categories_file(data, context.key_columns, classes, zones))
 
 
-_kept_models: dict[tuple[str, StoredArtifact, str], Any] = {}
-"""The one model that this process has read last."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InferWork:
-    """Read the partition's trained model, and keep what the predict function returns."""
-
-    predict: Predict
-    serde: ModelSerde | None
-    training_run_id: str
-    on_missing_model: Literal["fail", "skip"]
-    key_columns: tuple[str, ...]
-    keep_columns: tuple[str, ...]
-    keeps_model: bool = False
-    """Whether all partitions have one model, so that a process reads it once."""
-    names_classes: bool = False
-    """Whether predictions are probabilities of the model's classes, if it has any: they are where
-    nobody gave a function that predicts."""
-
-    def __call__(
-        self,
-        data: DataConnector,
-        context: PartitionContext,
-        model: StoredModel | None,
-        directory: str,  # noqa: ARG002 (the protocol)
-    ) -> Produced:
-        """Infer one partition.
-
-        Raises:
-            ModelNotFoundError: The training run has no model for it.
-        """
-        if model is None:
-            sentence = f"The run {self.training_run_id!r} has no model for this partition."
-            if self.on_missing_model == "skip":
-                return Produced(status=PartitionStatus.SKIPPED, reason=sentence)
-            raise ModelNotFoundError(sentence)
-        trained = self._read(model, context)
-        categories = model.trained_categories()
-        data = with_trained_categories(data, categories)
-        outcome = self.predict(data, trained, context)
-        if outcome is None and context.has_made:
-            return Produced(status=PartitionStatus.DONE)
-        if self.names_classes and categories is not None:
-            outcome = _with_class(outcome, classes_among(categories))
-        return produce_rows(outcome, data, self.key_columns, self.keep_columns, "prediction")
-
-    def _read(self, model: StoredModel, context: PartitionContext) -> Any:
-        # A bundle's name is never used twice; its place in it names the model and its other files.
-        name = (self.training_run_id, model.artifact, repr(self.serde))
-        if self.keeps_model and name in _kept_models:
-            return _kept_models[name]
-        serde = serde_by_name(model.artifact.serde, self.serde)
-        trained = model.read(serde, context, self.training_run_id)
-        if self.keeps_model:
-            _kept_models.clear()
-            _kept_models[name] = trained
-        return trained
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapWork:
     """Call the user's function, and keep the rows that it returns, if any."""
@@ -209,7 +168,7 @@ class MapWork:
         self,
         data: DataConnector,
         context: PartitionContext,
-        model: StoredModel | None,  # noqa: ARG002 (the protocol)
+        models: Sequence[StoredModel],  # noqa: ARG002 (the protocol)
         directory: str,  # noqa: ARG002 (the protocol)
     ) -> Produced:
         """Map one partition."""
@@ -290,17 +249,6 @@ def with_trained_categories(data: DataConnector, trained: pa.Table | None) -> Da
         return data
     table = in_zones(data.to_arrow(), zones_among(trained))
     return DataConnector(with_categories_of(table, trained))
-
-
-def _with_class(outcome: Any, named: tuple[str, pa.Array] | None) -> Any:
-    """Return probabilities, and beside them the most probable class."""
-    if named is None or not isinstance(outcome, np.ndarray) or outcome.dtype.kind != "f":
-        return outcome
-    _, classes = named
-    if outcome.ndim not in (1, 2) or (outcome.ndim == 2 and outcome.shape[1] != len(classes)):
-        return outcome
-    rows = returned_table(outcome, "prediction")
-    return rows.append_column(CLASS_COLUMN, predicted_classes(outcome, classes))
 
 
 def check_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +15,6 @@ from partwise.choices import Task
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.engine.outcome import Produced, WrittenModel
-from partwise.engine.trained_models import EXTERNAL_DATA_SUFFIX
 from partwise.engine.works import StoredModel, with_trained_categories
 from partwise.errors import ColumnError, ExportMismatchError, ExportRefusedError, InputError
 from partwise.exports.choice import exporter_for
@@ -44,6 +43,7 @@ from partwise.models.signature import (
 )
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import read_model
+from partwise.runs.stored_models import EXTERNAL_DATA_SUFFIX
 from partwise.tables.classes import classes_among
 from partwise.trainers import HoldoutTrainer
 
@@ -226,7 +226,7 @@ class ExportWork:
         self,
         data: DataConnector,
         context: PartitionContext,
-        model: StoredModel | None,
+        models: Sequence[StoredModel],
         directory: str,
     ) -> Produced:
         """Export one partition.
@@ -235,14 +235,14 @@ class ExportWork:
             ExportRefusedError: The model cannot be exported rightly in this format.
             ExportMismatchError: The file does not give what the model gives.
         """
-        if model is None:
+        if not models:
             reason = f"The training run {self.training_run_id!r} has no model for this partition."
             return Produced(status=PartitionStatus.SKIPPED, reason=reason)
+        (model,) = models
         proof, artifact = self.proof, model.artifact
-        reader = serde_by_name(artifact.serde, self.serde)
-        trained = model.read(reader, context, self.training_run_id)
+        trained = model.read(serde_by_name(artifact.serde, self.serde))
         origin = Origin(
-            training_run_id=self.training_run_id,
+            training_run_id=model.run_id,
             partition_id=context.partition_id,
             model_file=artifact.filename,
             model_serde=artifact.serde,
@@ -296,7 +296,7 @@ class ValidateWork:
         self,
         data: DataConnector,
         context: PartitionContext,
-        model: StoredModel | None,
+        models: Sequence[StoredModel],
         directory: str,  # noqa: ARG002 (the protocol)
     ) -> Produced:
         """Validate one partition.
@@ -305,12 +305,12 @@ class ValidateWork:
             ExportMismatchError: The file does not give what the model gives, or the training run
                 has another model now.
         """
-        if model is not None:
-            # As before any work, on the driver: this process trusts no table that reached it.
-            refuse_program(model.artifact.serde, self.format)
-        if model is None:
+        if not models:
             reason = f"The export run {self.export_run_id!r} has no file for this partition."
             return Produced(status=PartitionStatus.SKIPPED, reason=reason)
+        (model,) = models
+        # As before any work, on the driver: this process trusts no table that reached it.
+        refuse_program(model.artifact.serde, self.format)
         signature = context.download(SIGNATURE_FILE, read=_signature, run_id=self.export_run_id)
         origin = signature.origin
         content = context.download(origin.model_file, read=_content, run_id=origin.training_run_id)
@@ -328,7 +328,7 @@ class ValidateWork:
         data = with_trained_categories(data, model.trained_categories())
         # What the file says of itself is compared with what the model says now.
         subject = self.proof.describe(trained, form, signature.options, origin, data, context)
-        with model.file(context, self.export_run_id) as path:
+        with model.as_file() as path:
             metrics = self.proof.compare(path, subject, data, context)
         return Produced(status=PartitionStatus.DONE, metrics=metrics)
 

@@ -1,29 +1,25 @@
 """What flows over models decide before a model is touched: exports, validations, collections."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 
 from partwise.calls.exports import ComparedCall, ExportCall, TransformersCall, ValidateCall
 from partwise.choices import NullKeys
 from partwise.engine.driver.plan import Plan
-from partwise.engine.trained_models import models_by_shard
 from partwise.errors import InputError, ModelNotFoundError
 from partwise.exports.choice import check_formats, resolve_exporter
 from partwise.exports.works import ComparedRows, ExportWork, Proof, ValidateWork
 from partwise.models.serdes import refuse_program, resolve_serde
-from partwise.planning.partitions import (
-    check_serdes,
-    keys_of,
-    plan_of,
-    serdes_of,
-    trained_models,
-)
-from partwise.runs.exports import check_has_models, has_one_model, ledger_of_models
+from partwise.planning.models import trained_models
+from partwise.planning.partitions import keys_of, plan_of
+from partwise.runs.exports import check_has_models, has_one_model
 from partwise.runs.kinds import RANK
 from partwise.runs.run import Run
+from partwise.runs.stored_models import ModelSet, model_set, models_of
 from partwise.runs.trials import TRIAL
 from partwise.shuffle.plan import ShardedRows
 from partwise.sources.derived import sampled
@@ -33,7 +29,6 @@ from partwise.tables.keys.partition_keys import (
     KeyColumn,
     check_key_classes,
     key_columns,
-    partition_ids,
 )
 from partwise.trainers import HoldoutTrainer, resolve_trainer
 from partwise.transformers.collection import KEY, TransformersExport, tabulate
@@ -61,10 +56,10 @@ def prepare_export(
     proof = _proof(call, trainer)
     check_has_models(training, takes_exports=False)
     check_key_classes(training.key_columns, keys, f"the training run {training.run_id!r}")
-    models = trained_models(training, serde)
+    models = trained_models(training, serde, of_all_rows=False)
     if proof.exporter is None:
         # A native serde is named for the library of its models.
-        check_formats(call.format, serdes_of(models), call.options)
+        check_formats(call.format, models.serdes, call.options)
     work = ExportWork(
         format=call.format,
         options=call.options,
@@ -80,9 +75,8 @@ def prepare_export(
         function=proof.inputs,
         seed=seed,
         null_keys=null_keys,
-        uses=training,
-        models=models,
-        check_sharded=partial(check_coverage, models, run_id=training.run_id),
+        models=(models,),
+        check_sharded=partial(check_coverage, models),
     )
 
 
@@ -140,15 +134,16 @@ def prepare_validation(
     serde = resolve_serde(call.serde)
     proof = _proof(call)
     check_key_classes(exports.key_columns, keys, f"the export run {exports.run_id!r}")
-    models = models_by_shard(exports.ledger)
-    if not models:
+    files = models_of(exports.ledger)
+    if not files.num_rows:
         raise ModelNotFoundError(
             f"The export run {exports.run_id!r} ({exports.status.value}) has published nothing; "
             f"partwise runs show {exports.run_id} --failures says why."
         )
-    for name in serdes_of(models):
+    models = model_set(exports, files)
+    for name in models.serdes:
         refuse_program(name, call.format)
-    check_serdes(models_by_shard(ledger_of_models(training)), serde)
+    trained_models(training, serde, of_all_rows=False)
     work = ValidateWork(proof=proof, serde=serde, export_run_id=exports.run_id, format=call.format)
     return plan_of(
         replace(call, export_run_id=exports.run_id, serde=serde),
@@ -157,9 +152,8 @@ def prepare_validation(
         work,
         function=proof.inputs,
         null_keys=null_keys,
-        uses=exports,
-        models=models,
-        check_sharded=partial(check_coverage, models, run_id=exports.run_id),
+        models=(models,),
+        check_sharded=partial(check_coverage, models),
     )
 
 
@@ -174,21 +168,13 @@ def prepare_collection(call: TransformersCall, exports: Sequence[TransformersExp
     return replace(plan, intent=intent)
 
 
-def check_coverage(
-    models: Mapping[int, pa.Table],
-    sharded: ShardedRows,
-    run_id: str,
-) -> None:
+def check_coverage(models: ModelSet, sharded: ShardedRows) -> None:
     """See to it that no model is passed over for want of rows."""
-    missing: list[str] = []
-    for number, table in models.items():
-        wanted = table["partition_id"].to_pylist()
-        here = set(partition_ids(sharded.keys_of(number), sharded.key_columns))
-        missing += [name for name in wanted if name not in here]
+    here = np.isin(models.models["hash"].to_numpy(), sharded.key_hashes)
+    missing = models.models["owner"].filter(pa.array(~here)).to_pylist()
     if missing:
-        total = sum(table.num_rows for table in models.values())
         raise InputError(
-            f"The data has no rows for {len(missing):,} of the {total:,} models of the run "
-            f"{run_id!r}, such as {', '.join(sorted(missing)[:_SHOWN])}; a model is compared with "
-            "its export on rows: pass data= that has some of each."
+            f"The data has no rows for {len(missing):,} of the {len(here):,} models of "
+            f"{models.title}, such as {', '.join(sorted(missing)[:_SHOWN])}; a model is compared "
+            "with its export on rows: pass data= that has some of each."
         )

@@ -1,6 +1,6 @@
 """What flows over rows decide before a row is touched: most refusals are here, without Prefect."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -13,28 +13,23 @@ from partwise.calls.partitions import FunctionCall, InferCall, MapCall, TrainCal
 from partwise.choices import NullKeys
 from partwise.engine.driver.params import given_params
 from partwise.engine.driver.plan import Plan
-from partwise.engine.trained_models import (
-    model_of_every_partition,
-    models_by_shard,
-    models_fingerprint,
-)
-from partwise.engine.works import InferWork, MapWork, TrainWork, Work
+from partwise.engine.infer_work import InferWork
+from partwise.engine.trained_models import models_fingerprint
+from partwise.engine.works import MapWork, TrainWork, Work
 from partwise.environments.resolved_environment import ResolvedEnvironment
-from partwise.errors import ColumnError, InputError, ModelNotFoundError
-from partwise.models.serdes import PROGRAMS, SERDES, ModelSerde, resolve_serde, serde_by_name
-from partwise.outcomes import RunStatus
-from partwise.planning.earlier_rows import recipe_of
+from partwise.errors import ColumnError, InputError
+from partwise.models.serdes import resolve_serde
+from partwise.planning.models import UsedModels
 from partwise.publishing.output import Output, check_output
 from partwise.runs.claim import Identity
-from partwise.runs.exports import check_has_models, has_one_model, ledger_of_models
-from partwise.runs.ledger import skip_reasons
-from partwise.runs.run import Run
+from partwise.runs.documents import RUN_SCHEME
+from partwise.runs.stored_models import ModelSet
 from partwise.shuffle.plan import ShardedRows
 from partwise.sources.derived import in_blocks
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import keyed_by, values_as
 from partwise.tables.column_names import columns_there
-from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes, key_columns
+from partwise.tables.keys.partition_keys import KeyColumn, key_columns
 from partwise.tables.parquet_types import check_writable
 from partwise.trainers import Best, Tuned, default_predict, libraries_of, resolve_trainer
 from partwise.trainers.resolving import check_takes
@@ -52,19 +47,17 @@ def plan_of(
     packages: ResolvedEnvironment | None = None,
     seed: int = 0,
     null_keys: NullKeys = "error",
-    uses: Run | None = None,
-    models: Mapping[int, pa.Table] | None = None,
-    model: pa.Table | None = None,
+    models: tuple[ModelSet, ...] = (),
+    compares_models: bool = False,
+    without_model: str | None = None,
     check_sharded: Callable[[ShardedRows], None] | None = None,
 ) -> Plan:
     """Return the plan of a run that is asked for so.
 
     `call` is what a resume compares and can repeat. `function` is the user's, or, where there is
-    none, the work. Rows are divided as those of `uses`, whose models stand in `models` (a table for
-    each shard) or in `model` (one for all partitions). `check_sharded` refuses rows that cannot be
-    used, once they are sharded. `seed` and `null_keys` are for calls that have none of their own.
+    none, the work. `check_sharded` refuses rows that cannot be used, once they are sharded. `seed`
+    and `null_keys` are for calls that have none of their own.
     """
-    used = models if model is None else {0: model}
     params: Any = None
     if isinstance(call, KeyedCall):
         seed, params, null_keys = call.seed, call.params, call.null_keys
@@ -73,7 +66,8 @@ def plan_of(
             run_id=call.run_id,
             kind=call.run_kind(),
             key_columns=keys,
-            training_run_id=None if uses is None else uses.run_id,
+            # A version of a catalog is no other identity: a resume may use the next.
+            models=tuple(each.name.partition("@")[0] for each in models),
         ),
         source=source,
         work=work,
@@ -81,7 +75,7 @@ def plan_of(
         intent=describe_intent(
             call,
             source.description(),
-            None if used is None else models_fingerprint(used),
+            models_fingerprint(models, without_model) if models else None,
             {} if packages is None else packages.versions,
         ),
         seed=seed,
@@ -90,10 +84,9 @@ def plan_of(
         on_existing=call.on_existing_artifacts,
         options=call.execution,
         environment=packages,
-        # Models are found by shard, so their rows are divided alike; one model serves any shard.
-        n_shards=None if uses is None or model is not None else uses.document.n_shards,
         models=models,
-        model=model,
+        compares_models=compares_models,
+        without_model=without_model,
         check_sharded=check_sharded,
     )
 
@@ -203,54 +196,56 @@ def prepare_mapping(
 def prepare_inference(
     call: InferCall,
     source: Source,
-    training: Run,
+    models: UsedModels,
     *,
     output: Output | None = None,
     earlier_keys: Sequence[KeyColumn] = (),
     packages: ResolvedEnvironment | None = None,
 ) -> Plan:
-    """Return the plan of an inference run: its work, and where the models of each shard stand.
+    """Return the plan of an inference run: its work, and the models that it uses.
 
-    The key columns are those of the training run; any of the rows where that trained one model, and
-    none for blocks of rows. `earlier_keys` and `packages` are as `prepare_training` takes them.
+    The key columns are those of the models; any of the rows where there is one model, and none for
+    blocks of rows. `earlier_keys` and `packages` are as `prepare_training` takes them.
     """
-    serde = resolve_serde(call.serde)
     given = _names(call.partition_by)
     predicts: Any = resolve_trainer(call.predict) if call.predict else default_predict
     check_takes(predicts, "data", "model", "context")
-    check_has_models(training, takes_exports=True)
     # First: of rows that are divided into blocks, it cannot be changed any more how they are read.
-    source = values_as(source, recipe_of(training))
+    source = values_as(source, models.recipe)
     keep_columns = call.keep_columns or ()
     check_kept(keep_columns, source.schema)
-    one = has_one_model(training)
+    one = not models.key_columns
     if one and not given:
         # One model serves all rows: without keys, blocks of them are the partitions.
         source = in_blocks(source)
     by = given or source.schema.names[-1:] if one else given
-    source, names, keys = keys_of(source, by, earlier_keys if one else training.key_columns)
+    source, names, keys = keys_of(source, by, models.key_columns or earlier_keys)
     check_output(output, [source.schema.field(name) for name in names])
+    models.check_keys(names, keys)
+    fallback: list[Any] = [each.name for each in models.sets[1:]]
+    if models.fallback is not None:
+        fallback.append(models.fallback)
+    first = models.sets[0].name
     call = replace(
         prepared(call, given, keys),
-        training_run_id=training.run_id,
-        serde=serde,
+        # As they were found: of a catalog its version, of an exported run its exports.
+        training_run_id=first.removeprefix(RUN_SCHEME) if call.training_run_id else "",
+        models=first if call.models else "",
+        fallback=fallback,
+        serde=resolve_serde(call.serde),
         keep_columns=list(keep_columns) or None,
         output=output,
     )
-    # A format that runs code when it is read is named by the call: by `serde`, or so.
-    reader = serde
-    if reader is None and call.format in PROGRAMS:
-        reader = SERDES[call.format]()
-    if not one:
-        check_trained_keys(training, names, keys)
     work = InferWork(
         predict=predicts,
-        serde=reader,
-        training_run_id=training.run_id,
+        serde=models.reader,
+        levels=models.levels,
+        fallback=models.fallback,
         on_missing_model=call.on_missing_model,
+        on_error=call.on_error,
         key_columns=tuple(names),
         keep_columns=tuple(keep_columns),
-        keeps_model=one,
+        names_models=bool(call.models or call.fallback),
         names_classes=not call.predict,
     )
     return plan_of(
@@ -260,53 +255,9 @@ def prepare_inference(
         work,
         function=work.predict,
         packages=packages,
-        uses=training,
-        models=None if one else trained_models(training, reader),
-        model=trained_model(training, reader) if one else None,
+        models=models.sets,
+        without_model=None if models.fallback is None else models.fallback.model_dump_json(),
     )
-
-
-def trained_models(training: Run, serde: ModelSerde | None) -> dict[int, pa.Table]:
-    """Return where the models of a run stand, a table for each shard; all of them can be read."""
-    models = models_by_shard(ledger_of_models(training))
-    if not models:
-        raise _no_model(training)
-    if has_one_model(training):
-        # Its run has one shard; the number of a trial stands where others have their shard's.
-        models = {0: pa.concat_tables(models.values())}
-    check_serdes(models, serde)
-    return models
-
-
-def trained_model(training: Run, serde: ModelSerde | None) -> pa.Table:
-    """Return where the one model of a run stands, for all partitions; it can be read."""
-    model = model_of_every_partition(ledger_of_models(training))
-    if model is None:
-        raise _no_model(training)
-    check_serdes({0: model}, serde)
-    return model
-
-
-def _no_model(training: Run) -> ModelNotFoundError:
-    why = " yet; train it first"
-    if training.status is RunStatus.SKIPPED:
-        count, reasons = sum(training.counts.values()), skip_reasons(training.ledger)
-        why = f": all {count:,} partitions were skipped ({reasons}); train it on other rows"
-    return ModelNotFoundError(
-        f"The training run {training.run_id!r} ({training.status.value}) has no model{why}, or "
-        "pass the ID of another run."
-    )
-
-
-def check_serdes(models: Mapping[int, pa.Table], serde: ModelSerde | None) -> None:
-    """See to it that models can be read."""
-    for name in serdes_of(models):
-        serde_by_name(name, serde)
-
-
-def serdes_of(models: Mapping[int, pa.Table]) -> list[str]:
-    """Return the names of the serdes that wrote models."""
-    return sorted({name for table in models.values() for name in table["serde"].to_pylist()})
 
 
 def keys_of(
@@ -334,16 +285,6 @@ def _known(columns: Sequence[str], schema: pa.Schema) -> list[str]:
     if missing := [name for name in columns if name not in known]:
         raise ColumnError(f"The trainer reads {missing}, which the source does not have.")
     return list(dict.fromkeys(columns))
-
-
-def check_trained_keys(training: Run, names: list[str], keys: tuple[KeyColumn, ...]) -> None:
-    """Refuse key columns that are not those of the run that trained the models."""
-    if names != training.document.partition_by:
-        raise InputError(
-            f"partition_by is {names}, and the training run {training.run_id!r} was partitioned "
-            f"by {training.document.partition_by}; pass the same columns in the same order."
-        )
-    check_key_classes(training.key_columns, keys, f"the training run {training.run_id!r}")
 
 
 def check_kept(keep_columns: Sequence[str], schema: pa.Schema) -> None:

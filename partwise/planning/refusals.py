@@ -15,17 +15,21 @@ from partwise.calls.partitions import InferCall, MapCall, PortfolioCall, TrainCa
 from partwise.calls.pipeline import PipelineCall
 from partwise.datasets.dataset import resolve_references
 from partwise.errors import InputError
-from partwise.planning.earlier_rows import keys_of_run, recipe_of
+from partwise.planning.earlier_rows import keys_of_run
+from partwise.planning.models import (
+    FirstModels,
+    check_first_keys,
+    first_models,
+    with_versions_of_before,
+)
 from partwise.planning.partitions import (
     check_kept,
-    check_trained_keys,
     checked_trainer,
     keys_of,
 )
 from partwise.renamed import block_is_called_now
 from partwise.runs.claim import refuse_existing
 from partwise.runs.documents import check_run_id
-from partwise.runs.exports import check_has_models, has_one_model
 from partwise.runs.run import Run
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import OpenedData, open_source, values_as, values_like
@@ -47,8 +51,11 @@ def check_call(call: Call) -> Call:
     """
     check_run_id(call.run_id)
     store = None if _names_block(call.store) else Store.parse(call.store)
+    models = None
     if store is not None:
         _check_runs(call, store)
+        if isinstance(call, InferCall):
+            models = first_models(with_versions_of_before(call, store), store)
     if isinstance(call, PipelineCall):
         check_stages(call)
     else:
@@ -63,7 +70,7 @@ def check_call(call: Call) -> Call:
     if isinstance(call, PipelineCall) and not _is_of_server(used := call.inference_data):
         used = resolve_references(used, lambda: Store.parse(call.store))
         check_inference(replace(call, data=opened, inference_data=used), earlier)
-    _check_rows(call, source, earlier, store)
+    _check_rows(call, source, earlier, models)
     return replace(call, data=opened)
 
 
@@ -131,10 +138,8 @@ def _check_runs(call: Call, store: Store) -> None:
     # The name of a pipeline is that of no run: its stages have names that are made of it.
     if call.on_existing_artifacts == "error" and not isinstance(call, PipelineCall):
         refuse_existing(call.run_id, store)
-    if isinstance(call, InferCall | ExportCall) and call.training_run_id:
-        training = Run.open(call.training_run_id, store)
-        if isinstance(call, InferCall):
-            check_has_models(training, takes_exports=True)
+    if isinstance(call, ExportCall) and call.training_run_id:
+        Run.open(call.training_run_id, store)
     if isinstance(call, ValidateCall):
         Run.open(call.export_run_id, store)
 
@@ -148,20 +153,17 @@ def _check_rows(
     call: RowsCall | ComparedCall,
     source: Source,
     earlier: Sequence[KeyColumn],
-    store: Store | None,
+    models: FirstModels | None,
 ) -> None:
     """Refuse columns that the rows lack, and settings that do not go with them."""
     names: list[str] = []
     if isinstance(call, KeyedCall) and call.partition_by:
-        training = None
-        if isinstance(call, InferCall) and store is not None:
-            training = Run.open(call.training_run_id, store)
-            source = values_as(source, recipe_of(training))
-            training = None if has_one_model(training) else training
-        trained = earlier if training is None else training.key_columns
-        source, names, keys = keys_of(source, call.partition_by, trained)
-        if training is not None:
-            check_trained_keys(training, names, keys)
+        if models is not None:
+            source = values_as(source, models.recipe)
+        trained = () if models is None else models.key_columns
+        source, names, keys = keys_of(source, call.partition_by, trained or earlier)
+        if models is not None:
+            check_first_keys(models.title, models.key_columns, names, keys)
     if isinstance(call, InferCall):
         check_kept(call.keep_columns or (), source.schema)
     if isinstance(call, TrainCall | PipelineCall) and not _names_portfolio(call.trainer):

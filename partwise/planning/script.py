@@ -24,9 +24,9 @@ from partwise.gangs.spec import RANK_KEY
 from partwise.planning.caller_paths import paths_left_behind
 from partwise.redaction import MASK, masked, names_secret
 from partwise.runs.claim import Identity, Intent
-from partwise.runs.documents import SNAPSHOTS, run_path, to_json
+from partwise.runs.documents import RUN_SCHEME, SNAPSHOTS, run_path, to_json
 from partwise.runs.run import Run
-from partwise.scripts.inputs import RUN_SCHEME, ScriptInput, StoredFiles, find_input
+from partwise.scripts.inputs import ScriptInput, StoredFiles, find_input
 from partwise.scripts.open_mpi import check_open_mpi
 from partwise.scripts.outputs import check_globs
 from partwise.scripts.rank_work import ScriptRankWork

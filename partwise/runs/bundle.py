@@ -238,7 +238,10 @@ def local_content(path: str, offset: int, artifact: StoredArtifact) -> bytes:
         IntegrityError: The bytes are not those that were committed.
     """
     # As the store reads: a link could have us read any file of this machine.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise _damaged(artifact, "the trained model") from error
     with os.fdopen(descriptor, "rb") as file:
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode) or offset + artifact.stored_bytes > about.st_size:

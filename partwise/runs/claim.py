@@ -58,7 +58,8 @@ class Identity:
     run_id: str
     kind: RunKind
     key_columns: tuple[KeyColumn, ...]
-    training_run_id: str | None = None
+    models: tuple[str, ...] = ()
+    """Those that it uses, as `RunDocument.models` has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +163,7 @@ class Claim:
                 for column in identity.key_columns
             ),
             hash_version=HASH_VERSION,
-            training_run_id=identity.training_run_id,
+            models=identity.models,
             created_at=datetime.now(UTC),
             writer=secrets.token_hex(8),
         )
@@ -197,7 +198,7 @@ class Claim:
         differs = {
             "kind": (document.kind, document.kind if is_earlier else wanted.kind),
             "partition_by": (document.partition_by, names),
-            "training_run_id": (document.training_run_id, wanted.training_run_id),
+            "models": (document.models, wanted.models),
             "hash version": (document.hash_version, HASH_VERSION),
         }
         for what, (theirs, ours) in differs.items():

@@ -28,7 +28,8 @@ Every document carries `format_version`; a newer one than this release knows is 
 Version 1 had one `summary.json` and one `ledger.parquet` for the run, of the newest generation that
 had ended. Since version 3 each document ends in a checksum of its own, and those of generations in
 a signature (`partwise.store.signing`). A generation's document names the checksum of `run.json`,
-and its summary those of both and of the ledger, which has those of all files.
+and its summary those of both and of the ledger, which has those of all files. Since version 4
+`run.json` names all models that the run uses.
 """
 
 import hashlib
@@ -37,7 +38,7 @@ import re
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from partwise.errors import RunFormatError, RunIdError
 from partwise.outcomes import PartitionStatus, RunStatus
@@ -50,6 +51,8 @@ FORMAT_VERSION = 3
 SEALED_SINCE = 3
 """The first format version of documents that end in a checksum of their own."""
 RUNS = "runs"
+RUN_SCHEME = "run://"
+"""Begins what names the models, or the rows, of a run."""
 RUN_DOCUMENT = "run.json"
 SUMMARY_OF_V1 = "summary.json"
 LEDGER_OF_V1 = "ledger.parquet"
@@ -174,16 +177,36 @@ class KeyColumnDocument(BaseModel):
 class RunDocument(Document):
     """`run.json`: what a run is, for as long as it exists."""
 
+    format_version: int = 4
     run_id: str
     kind: RunKind
     keys: tuple[KeyColumnDocument, ...]
     n_shards: int = Field(ge=1)
     hash_version: int
-    training_run_id: str | None = None
-    """The run whose models this one uses: a training run, or a run of exports."""
+    models: tuple[str, ...] = ()
+    """The models that it uses, in the order in which they are asked: run://sales-1 of a training
+    run or of exports, catalog://sales@7."""
     created_at: datetime
     writer: str
     """Random: by it a creator whose response was lost knows the document as its own."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_models(cls, values: Any) -> Any:
+        """Take what stood in place of `models` before format version 4."""
+        if isinstance(values, dict) and "training_run_id" in values:
+            used = values["training_run_id"]
+            rest = {name: value for name, value in values.items() if name != "training_run_id"}
+            named = f"{RUN_SCHEME}{used}" if isinstance(used, str) else used
+            return {**rest, "models": () if used is None else (named,)}
+        return values
+
+    @property
+    def training_run_id(self) -> str | None:
+        """The run whose models it uses, if it uses those of one run and no others."""
+        if len(self.models) != 1 or not self.models[0].startswith(RUN_SCHEME):
+            return None
+        return self.models[0].removeprefix(RUN_SCHEME)
 
     @property
     def key_columns(self) -> tuple[KeyColumn, ...]:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from partwise.errors import PartwiseError, RunBusyError, RunNotFoundError
 from partwise.runs.contents import READ_THREADS, list_runs
-from partwise.runs.documents import RUN_DOCUMENT, removed_number, run_path
+from partwise.runs.documents import RUN_DOCUMENT, RUN_SCHEME, removed_number, run_path
 from partwise.runs.kinds import RunKind
 from partwise.runs.run import Run
 from partwise.runs.steps import AT_ONCE, Step, announce, finish_earlier_steps
@@ -120,7 +120,7 @@ def uses_of(store: Store, run_id: str) -> list[Use]:
     def use(name: str) -> Use | None:
         try:
             run = Run.open(name, store)
-            if run.document.training_run_id == run_id:
+            if f"{RUN_SCHEME}{run_id}" in run.document.models:
                 how: Literal["its models", "named in its call"] = "its models"
             elif run.generation and _is_named(run_id, _call(run)):
                 how = "named in its call"

@@ -27,7 +27,7 @@ from partwise.gangs.checkpoints import copy_object, new_file, upload_files
 from partwise.ranks.protocols import Share
 from partwise.runs.bundle import LOG_FILENAME, StoredArtifact, artifact_from_row, decode
 from partwise.runs.checkpoints import CheckpointFile, FilePart
-from partwise.runs.documents import run_path
+from partwise.runs.documents import RUN_SCHEME, run_path
 from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import Run
 from partwise.runs.sent_files import (
@@ -41,7 +41,6 @@ from partwise.runs.sent_files import (
 from partwise.scripts.web_file import WEB, changed, find_web_file, vanished
 from partwise.store.store import Store
 
-RUN_SCHEME = "run://"
 ROWS_FILE = "rows.parquet"
 _THREADS = 8
 """That ask for objects at once."""

@@ -149,5 +149,5 @@ class TrialRun:
         if run_id is None or run_id == execution.run_id:
             raise ArtifactNotFoundError(f"The trial {number} has no artifact {filename!r} yet.")
         with keys_of_blocks(count=execution.is_signed):
-            run = open_run(execution.store, run_id, execution.token)
+            run = open_run(execution.store, run_id, None, execution.token)
             return run.read_artifact(run.partition_id(number), filename)

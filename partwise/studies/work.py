@@ -1,7 +1,7 @@
 """What a child process does in a trial: train with the settings, and see that it has a score."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,7 +98,7 @@ class TrialWork:
         self,
         data: DataConnector,
         context: PartitionContext,
-        model: StoredModel | None,
+        models: Sequence[StoredModel],
         directory: str,
     ) -> Produced:
         """Run one trial.
@@ -108,7 +108,7 @@ class TrialWork:
             ScoreError: That is NaN or infinite.
         """
         try:
-            produced = self.train(data, context, model, directory)
+            produced = self.train(data, context, models, directory)
         except TrialPruned as pruned:
             return Produced(status=PartitionStatus.SKIPPED, reason=str(pruned))
         if produced.status is not PartitionStatus.DONE:

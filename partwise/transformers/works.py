@@ -1,6 +1,7 @@
 """What a child process does with a partition that is a model of transformers: export it."""
 
 import gc
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +29,7 @@ class TransformersWork:
         self,
         data: DataConnector,
         context: PartitionContext,
-        model: StoredModel | None,  # noqa: ARG002 (the protocol)
+        models: Sequence[StoredModel],  # noqa: ARG002 (the protocol)
         directory: str,
     ) -> Produced:
         """Export one model."""

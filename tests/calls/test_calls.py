@@ -22,6 +22,7 @@ from partwise.calls.partitions import InferCall, MapCall, PortfolioCall, TrainCa
 from partwise.calls.pipeline import PipelineCall
 from partwise.calls.reading import read_arguments
 from partwise.calls.script import ScriptCall
+from partwise.engine.fallbacks import Constant
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.scaling import ScalingConfig
 from partwise.environments.environment import Environment
@@ -94,13 +95,18 @@ VALUES: dict[str, Any] = {
     "eval_data": st.just({}),
     "options": st.builds(ExportOptions, opset=st.integers(13, 17)),
     "validation": st.builds(ValidationOptions, most_rows=st.integers(1, 99)),
-    "models": st.just([]),
+    "fallback": st.lists(st.sampled_from(["run://r", "catalog://s@1"]), max_size=2)
+    | (st.builds(Constant, value=st.integers(0, 9)) | TRAINERS).map(
+        lambda last: ["run://r", last.model_dump(mode="json")]
+    ),
     "example_inputs": FUNCTIONS | st.just(""),
 }
 """What `prepare_*` puts in the place of a caller's words, by the name of the field."""
 
 
 def strategy(each: "dataclasses.Field[Any]") -> st.SearchStrategy[Any]:
+    if each.name == "models":
+        return st.sampled_from(["", "catalog://s@7"]) if each.default == "" else st.just([])
     if each.name in VALUES:
         return VALUES[each.name]
     if each.type is int:

@@ -1,8 +1,10 @@
 """What a resume compares: which changes of a call are other code, and which other inputs."""
 
+import hashlib
 import itertools
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +21,9 @@ from partwise.gangs.options import GangOptions
 from partwise.models.serdes import LightGBMSerde, PickleSerde
 from partwise.runs.claim import Intent
 from partwise.runs.documents import to_json
+from partwise.runs.stored_models import MODELS, ModelSet
 from partwise.sources.opening import open_source
+from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
 from partwise.trainers import LightGBMTrainer, XGBoostTrainer
 from partwise.trainers.ranks.lightgbm import DistributedLightGBM
 from partwise.trainers.ranks.torch import TorchDistributor
@@ -28,6 +32,7 @@ from tests.flows.distributed_functions import sleep_while_told
 
 SCALE = 1.0
 TABLE = pa.table({"key": ["a", "b"], "y": [1.0, 2.0]})
+KEY = KeyColumn(name="key", key_class=KeyClass.STRING)
 
 
 def intent(models: str | None = None, **changes) -> Intent:
@@ -176,18 +181,33 @@ def test_a_version_does_not_hide_the_settings_of_a_trainer() -> None:
 
 
 def test_models_are_compared_by_content_wherever_they_lie() -> None:
-    def models(*rows: tuple[str, str, str]) -> pa.Table:
-        names = ["partition_id", "sha256", "bundle", "categories"]
-        filled = [(*row, {"sha256": f"of {row[0]}"} if row[0] == "c" else None) for row in rows]
-        return pa.table(dict(zip(names, map(list, zip(*filled, strict=True)), strict=True)))
+    def models(*rows: tuple[str, str, str], keyed: bool = True) -> ModelSet:
+        def artifact(sha256: str, bundle: str = "bundles/x.zip") -> dict[str, Any]:
+            return {"sha256": sha256, "bundle": bundle}
 
-    one = {0: models(("a", "1", "x.zip"), ("b", "2", "x.zip")), 1: models(("c", "3", "y.zip"))}
-    other = {1: models(("c", "3", "z.zip")), 0: models(("b", "2", "z.zip"), ("a", "1", "x.zip"))}
-    changed = {0: one[0], 1: models(("c", "4", "y.zip"))}
+        table = pa.Table.from_pylist(
+            [
+                {
+                    "owner": name,
+                    "model": artifact(sha256, bundle),
+                    "categories": artifact(f"of {sha256}") if name == "c" else None,
+                }
+                for name, sha256, bundle in rows
+            ],
+            MODELS,
+        )
+        return ModelSet(name="run://r", key_columns=(KEY,) if keyed else (), models=table)
+
+    one = [models(("a", "1", "x"), ("b", "2", "x"), ("c", "3", "y"))]
+    other = [models(("c", "3", "z"), ("b", "2", "z"), ("a", "1", "x"))]
+    changed = [models(("a", "1", "x"), ("b", "2", "x"), ("c", "4", "y"))]
     assert models_fingerprint(one) == models_fingerprint(other) != models_fingerprint(changed)
-    assert models_fingerprint(one) != models_fingerprint({0: one[0]})
-    other_codes = one[1].set_column(3, "categories", pa.array([{"sha256": "of others"}]))
-    assert models_fingerprint(one) != models_fingerprint({0: one[0], 1: other_codes})
+    # Of runs that were begun by releases before this one.
+    pairs = [("a", "1"), ("b", "2"), ("c", "3:of 3")]
+    assert models_fingerprint(one) == hashlib.sha256(repr(pairs).encode()).hexdigest()
+    of_all = [models(("a", "1", "x"), keyed=False)]
+    assert models_fingerprint(of_all) == hashlib.sha256(repr([("", "1")]).encode()).hexdigest()
+    assert models_fingerprint([*one, *changed]) != models_fingerprint([*changed, *one])
 
 
 def test_another_release_of_a_trainers_library_is_other_code(monkeypatch) -> None:

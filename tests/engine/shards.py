@@ -98,7 +98,6 @@ class ShardOfRun:
                 store=self.store,
                 key_columns=columns,
                 seed=0,
-                training_run_id=None,
                 compatible=claim.compatible,
                 options=options,
                 limits=options.limits(slots_per_host=1),

@@ -1,6 +1,7 @@
 """Messages between a worker and its child process."""
 
 import socket
+from dataclasses import replace
 
 import msgpack
 import pytest
@@ -22,12 +23,12 @@ from partwise.engine.messages import (
     WorkUnusable,
 )
 from partwise.engine.outcome import Outcome, WrittenModel
-from partwise.engine.works import StoredModel
+from partwise.engine.works import StoredFile, StoredModel
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import StoredArtifact
 
 FAILURE = Failure(error_type="E", message="m", fingerprint="f", final=True, traceback="t")
-STORED = StoredModel(
+FILE = StoredFile(
     path="/bundle.zip",
     offset=7,
     artifact=StoredArtifact(
@@ -40,8 +41,8 @@ STORED = StoredModel(
         sha256="0",
         serde="lightgbm",
     ),
-    external_data="model.txt.data",
 )
+STORED = StoredModel(level=1, run_id="r", owner="a-1", file=FILE, weights=FILE)
 MESSAGES = [
     OpenWork(path="/work.pkl"),
     OpenShard(
@@ -52,7 +53,7 @@ MESSAGES = [
         offsets=[0, 1, 1 << 40],
         seeds=[1, 2],
         params=None,
-        models={1: STORED},
+        models={1: [STORED, replace(STORED, level=2)]},
         run_id="run",
     ),
     RunPartitions(indices=[0, 1], attempt=2),

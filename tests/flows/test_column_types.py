@@ -232,6 +232,7 @@ def test_what_parquet_lacks_is_refused_before_any_work(runs, cluster):
     ):
         run_inference(
             source(), "key", "types", run_id="kept", keep_columns=[name], store=store,
+            serde="pickle",
             cluster=cluster,
         )  # fmt: skip
     assert not (store / "runs" / "kept").exists()

@@ -23,7 +23,7 @@ from partwise.flows.orchestration.endings import result_of
 from partwise.flows.orchestration.states import state_of
 from partwise.outcomes import CANCELLED, PartitionStatus, RunStatus
 from partwise.planning.exports import prepare_export
-from partwise.planning.partitions import prepare_inference
+from partwise.planning.models import models_of_call
 from partwise.reports.next_command import next_command
 from partwise.reports.report import render_report
 from partwise.runs.completion import run_status
@@ -168,6 +168,6 @@ class TestSkipped:
             r"'SKIPPED' \(SKIPPED\) has no model: all 2 partitions were skipped \(2 x too few rows"
         )
         with pytest.raises(ModelNotFoundError, match=why):
-            prepare_inference(InferCall(source, "key", "SKIPPED", run_id="r"), source, run)
+            models_of_call(InferCall(source, "key", "SKIPPED", run_id="r"), store)
         with pytest.raises(ModelNotFoundError, match=why):
             prepare_export(ExportCall("SKIPPED", run_id="r"), source, run)

@@ -107,7 +107,6 @@ def begun(client, folder: Path, nap_s: float) -> Iterator[Begun]:
             store=store,
             key_columns=columns,
             seed=0,
-            training_run_id=None,
             compatible=claim.compatible,
             options=options,
             limits=options.limits(slots_per_host=2),

@@ -111,7 +111,6 @@ def carry_out(plan: Plan, token: str, host: TestHost, store: Store) -> Run:
             store=store,
             key_columns=plan.identity.key_columns,
             seed=plan.seed,
-            training_run_id=None,
             reads=plan.reads,
             compatible=claim.compatible,
             options=plan.options,

@@ -33,14 +33,16 @@ from partwise.planning.exports import (
     prepare_export,
     prepare_validation,
 )
+from partwise.planning.models import UsedModels, models_of_call, open_models
 from partwise.planning.partitions import prepare_inference, prepare_mapping, prepare_training
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.runs.claim import Claim
 from partwise.runs.run import Run
+from partwise.runs.stored_models import MODELS, ModelSet
 from partwise.shuffle.plan import shard_rows
 from partwise.sources.opening import open_source
 from partwise.store.store import Store
-from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
+from partwise.tables.keys.partition_keys import KeyClass, KeyColumn, key_columns
 from partwise.trainers import Best, LightGBMTrainer, Linear, Mean, Tuned
 from partwise.transformers.collection import TransformersExport
 from tests.run_maker import RunMaker
@@ -59,7 +61,7 @@ def training(trainer=fit, partition_by="key", source=None, **changes) -> Plan:
 
 def inference(run: Run, partition_by="key", rows=ROWS, **changes) -> Plan:
     call = InferCall(rows, partition_by, run.run_id, run_id="run", **changes)
-    return prepare_inference(call, open_source(rows), run)
+    return prepare_inference(call, open_source(rows), models_of_call(call, run.store))
 
 
 def test_a_candidate_without_its_library_is_refused(monkeypatch):
@@ -163,7 +165,14 @@ class TestMapping:
 class TestModels:
     @pytest.fixture
     def run(self, tmp_path) -> Run:
-        maker = RunMaker(Store.parse(tmp_path), "trained", kind="train")
+        return self.made(tmp_path)
+
+    @pytest.fixture
+    def with_models(self, tmp_path) -> Run:
+        return self.made(tmp_path, "pickle")
+
+    def made(self, tmp_path, serde: str = "") -> Run:
+        maker = RunMaker(Store.parse(tmp_path), "trained", "train", serde)
         maker.begin()
         maker.commit(("a", "DONE", 1.0), ("b", "DONE", 2.0))
         return maker.end(2)
@@ -174,16 +183,31 @@ class TestModels:
         with pytest.raises(ModelNotFoundError, match=r"'trained' \(SUCCESS\) has no model yet"):
             prepare_export(ExportCall("trained", run_id="run"), open_source(ROWS), run)
 
-    def test_inference_wants_the_keys_of_the_training_run(self, run):
+    def test_inference_wants_the_keys_of_the_training_run(self, with_models):
         with pytest.raises(InputError, match=r"partition_by is \['day'\].*by \['key'\]"):
-            inference(run, "day")
+            inference(with_models, "day", serde="pickle")
         numbers = ROWS.set_column(0, "key", pa.array([1, 2, 3]))
-        with pytest.raises(KeyClassError, match="the training run 'trained'"):
-            inference(run, rows=numbers)
+        with pytest.raises(KeyClassError, match="the run 'trained'"):
+            inference(with_models, rows=numbers, serde="pickle")
 
-    def test_columns_to_keep_have_to_be_there(self, run):
+    def test_columns_to_keep_have_to_be_there(self, with_models):
         with pytest.raises(ColumnError, match=r"keep_columns names \['price'\]"):
-            inference(run, keep_columns=["day", "price"])
+            inference(with_models, keep_columns=["day", "price"], serde="pickle")
+
+    def test_what_answers_for_every_partition_stands_last(self, with_models):
+        with pytest.raises(InputError, match="before its end"):
+            inference(with_models, serde="pickle", fallback=[0, "run://trained"])
+
+    def test_a_fallback_has_some_of_the_keys(self, with_models):
+        of_all = ModelSet(name="run://all", key_columns=(), models=MODELS.empty_table())
+        keyed = open_models("trained", with_models.store, serde=PickleSerde())
+        used = UsedModels(sets=(of_all, keyed), fallback=None, recipe=None, reader=None)
+        with pytest.raises(InputError, match=r"the run 'trained' have the key columns \['key'\]"):
+            used.check_keys(["day"], key_columns(ROWS.schema, ["day"]))
+
+    def test_one_of_two_names_says_whose_models_are_used(self, with_models):
+        with pytest.raises(InputError, match="training_run_id='trained' and models='run://b'"):
+            inference(with_models, models="run://b")
 
     def test_only_runs_of_the_right_kind_will_do(self, tmp_path):
         maker = RunMaker(Store.parse(tmp_path), "mapped")
@@ -214,9 +238,10 @@ class TestModels:
         source = open_source(ROWS)
         keys = training().identity.key_columns
         sharded = shard_rows(source, keys, 2, tmp_path)
-        known = {0: pa.table({"partition_id": ["nobody"]})}
+        table = pa.Table.from_pylist([{"hash": 1, "owner": "nobody"}], MODELS)
+        known = ModelSet(name="run://trained", key_columns=keys, models=table)
         with pytest.raises(InputError, match=r"1 of the 1 models of the run 'trained'.*nobody"):
-            check_coverage(known, sharded, run_id="trained")
+            check_coverage(known, sharded)
 
 
 def test_a_collection_can_be_repeated_although_its_rows_are_in_memory(tmp_path):

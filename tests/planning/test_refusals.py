@@ -12,12 +12,14 @@ from partwise.calls.pipeline import PipelineCall
 from partwise.engine.driver.params import given_params
 from partwise.errors import KeyClassError, ModelNotFoundError, PartwiseError
 from partwise.models.serdes import PickleSerde
-from partwise.planning import partitions, refusals
+from partwise.planning import models as planned
+from partwise.planning import refusals
 from partwise.planning.exports import prepare_export
 from partwise.planning.partitions import prepare_inference, prepare_training
 from partwise.planning.refusals import check_call
 from partwise.runs.claim import Identity
 from partwise.runs.run import Run
+from partwise.runs.stored_models import MODELS, ModelSet
 from partwise.sources.opening import open_source
 from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
 from tests.run_maker import RunMaker
@@ -81,13 +83,21 @@ def test_an_inference_is_checked_with_keys_and_values_of_its_training(
 ):
     path = csv_of(tmp_path, texts)
     run = begin(make_run, "trained", trained)
-    for module in (partitions, refusals):
-        monkeypatch.setattr(module, "recipe_of", lambda _run: {"csv": {"null_words": null_words}})
-        monkeypatch.setattr(module, "check_has_models", lambda *_args, **_options: None)
-    with pytest.raises((ModelNotFoundError, KeyClassError)) as refused:
-        prepare_inference(InferCall(path, "key", "trained", predict), open_source(path), run)
+    models = ModelSet(
+        name="run://trained", key_columns=run.key_columns, models=MODELS.empty_table()
+    )
+    monkeypatch.setattr(planned, "recipe_of", lambda _run: {"csv": {"null_words": null_words}})
+    monkeypatch.setattr(planned, "open_models", lambda *_arguments: models)
+    monkeypatch.setattr(planned, "check_has_models", lambda *_arguments, **_options: None)
+    call = InferCall(path, "key", "trained", predict, run_id="infer")
+    used = planned.models_of_call(call, make_run.store)
+    refused: type[Exception] | None = None
+    try:
+        prepare_inference(call, open_source(path), used)
+    except KeyClassError as error:
+        refused = type(error)
     found = called(InferCall, make_run, path, training_run_id="trained")
-    assert found is (KeyClassError if refused.type is KeyClassError else None)
+    assert found is refused
 
 
 def predict(data, model, context):

@@ -35,7 +35,7 @@ def identity(**changes) -> Identity:
             InputError,
             r"exists with partition_by \['key'\], and this call has \['store'\]",
         ),
-        ({"training_run_id": "t"}, InputError, "exists with training_run_id None"),
+        ({"models": ("run://t",)}, InputError, r"exists with models \(\)"),
         (
             {"key_columns": (KeyColumn(name="key", key_class=KeyClass.INTEGER),)},
             KeyClassError,

@@ -1,6 +1,7 @@
 """The documents of a run, and the names of its files."""
 
 import json
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -23,6 +24,7 @@ from partwise.runs.documents import (
     segment_file,
     to_json,
 )
+from partwise.store.signing import seal
 from partwise.tables.keys.partition_keys import KeyClass
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -32,7 +34,7 @@ RUN = RunDocument(
     keys=(KeyColumnDocument(name="store", key_class=KeyClass.STRING),),
     n_shards=64,
     hash_version=1,
-    training_run_id="trained",
+    models=("run://trained",),
     created_at=NOW,
     writer="w",
 )
@@ -63,11 +65,27 @@ SUMMARY = SummaryDocument(
     stages={"load": 0.5},
 )
 DOCUMENTS = [RUN, GENERATION, SUMMARY]
+_VERSION = re.compile(rb'"format_version": \d')
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: type(document).__name__)
 def test_a_document_is_read_as_it_was_written(document) -> None:
     assert type(document).from_bytes(document.to_bytes(), "x") == document
+
+
+@pytest.mark.parametrize("used", ["trained", None])
+def test_a_document_of_before_names_the_models_of_one_run(used) -> None:
+    values = json.loads(RUN.model_dump_json(exclude={"models"}))
+    values |= {"format_version": 3, "training_run_id": used}
+    content = seal(json.dumps(values, indent=2).encode() + b"\n", "")
+    document = RunDocument.from_bytes(content, "x")
+    assert document.models == (() if used is None else ("run://trained",))
+    assert document.training_run_id == used
+
+
+def test_one_run_among_several_sets_of_models_is_not_its_training_run() -> None:
+    both = RUN.model_copy(update={"models": ("catalog://sales@7", "run://region")})
+    assert (RUN.training_run_id, both.training_run_id) == ("trained", None)
 
 
 def test_a_run_document_knows_its_keys() -> None:
@@ -85,21 +103,21 @@ def test_a_run_document_knows_its_keys() -> None:
         (lambda content: b"[1]", "is not a JSON document"),
         (lambda content: b"null", "is not a JSON document"),
         (lambda content: b"[" * 100_000, "is not a JSON document"),
-        (lambda content: b"{}", "has format version None, and this release reads up to 3"),
+        (lambda content: b"{}", "has format version None, and this release reads up to VERSION"),
         (
-            lambda content: content.replace(b'"format_version": 3', b'"format_version": 4'),
-            "has format version 4, and this release reads up to 3; install a newer partwise",
+            lambda content: _VERSION.sub(b'"format_version": 9', content),
+            "has format version 9, and this release reads up to VERSION; install a newer partwise",
         ),
         (
-            lambda content: content.replace(b'"format_version": 3', b'"format_version": "1"'),
+            lambda content: _VERSION.sub(b'"format_version": "1"', content),
             "has format version '1'",
         ),
         (
-            lambda content: content.replace(b'"format_version": 3', b'"format_version": true'),
+            lambda content: _VERSION.sub(b'"format_version": true', content),
             "has format version True",
         ),
         (
-            lambda content: content.replace(b'"format_version": 3', b'"format_version": 0'),
+            lambda content: _VERSION.sub(b'"format_version": 0', content),
             "has format version 0",
         ),
         (
@@ -113,6 +131,7 @@ def test_a_run_document_knows_its_keys() -> None:
     ],
 )
 def test_a_damaged_document_is_refused_by_name_in_one_line(document, damage, message) -> None:
+    message = message.replace("VERSION", str(document.format_version))
     with pytest.raises(RunFormatError, match=rf"^nightly/x\.json {message}") as refused:
         type(document).from_bytes(damage(document.to_bytes()), "nightly/x.json")
     assert "\n" not in str(refused.value)

@@ -22,7 +22,7 @@ def training(local_store: Store) -> Run:
 def finished(store: Store, run_id: str, kind: RunKind, serde: str = "", of: str = "") -> Run:
     """Make a run of one partition, of the models of another run or of none."""
     maker = RunMaker(store, run_id, kind, serde)
-    maker.identity = replace(maker.identity, training_run_id=of or None)
+    maker.identity = replace(maker.identity, models=(f"run://{of}",) if of else ())
     maker.begin()
     maker.commit(("a", "DONE", 1.0))
     return maker.end(1)

@@ -201,7 +201,7 @@ def test_who_uses_a_run_is_found(local_store) -> None:
     maker.end(1)
     for name in ("used", "used-2"):
         user = RunMaker(local_store, name, kind="infer")
-        user.identity = replace(user.identity, training_run_id="models")
+        user.identity = replace(user.identity, models=("run://models",))
         user.begin()
         user.commit(("a", "DONE", 1.0))
         if name == "used":

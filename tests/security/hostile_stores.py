@@ -33,7 +33,7 @@ import pyarrow as pa
 from partwise.datasets.dataset import Dataset
 from partwise.datasets.garbage import collect_dataset_garbage
 from partwise.datasets.registration import register_dataset
-from partwise.engine.trained_models import locate_models, models_by_shard
+from partwise.engine.trained_models import ShardModels
 from partwise.errors import PartwiseError
 from partwise.flows.cli.main import main
 from partwise.flows.cli.run_output import run_record
@@ -41,7 +41,6 @@ from partwise.flows.running.earlier_call import EarlierCall
 from partwise.gangs.checkpoints import StoreCheckpoints
 from partwise.gangs.resume_point import newest_checkpoint
 from partwise.reports.report import render_report
-from partwise.runs.bundle import local_content
 from partwise.runs.contents import list_runs
 from partwise.runs.documents import generation_file, ledger_file, summary_file
 from partwise.runs.exports import exported_as, find_exports
@@ -49,9 +48,10 @@ from partwise.runs.garbage import collect_garbage
 from partwise.runs.layout import lay_out
 from partwise.runs.ledger import read_table, write_table
 from partwise.runs.run import Run
+from partwise.runs.stored_models import model_set, models_of
 from partwise.scripts.inputs import find_input
 from partwise.scripts.snapshot import unpack_snapshot
-from partwise.shuffle.shared_folder import SharedFolder, StagedFile, fetch, table_bytes
+from partwise.shuffle.shared_folder import SharedFolder, StagedFile, fetch
 from partwise.store.lease import Lease
 from partwise.store.signing import seal
 from partwise.store.store import Store
@@ -186,7 +186,7 @@ def _good_store() -> Path:
         maker.commit(("a", "DONE", 1.0), ("b", "FAILED", 2.0), ("c", "SKIPPED", 0.0))
         maker.end(3)
         assert claim.generation == 1
-    members = read_members(root / "runs/exports/run.json") | {"training_run_id": _RUN}
+    members = read_members(root / "runs/exports/run.json") | {"models": [f"run://{_RUN}"]}
     write_members(root / "runs/exports/run.json", members)
     reseal(root / "runs/exports")
     register_dataset("sales", pa.table({"k": ["a", "b"], "y": [1.0, 2.0]}), store=store)
@@ -566,14 +566,14 @@ def _artifacts(run: Run) -> None:
 
 def _located(run: Run) -> None:
     """Read models as a worker does that sees the store's disk."""
-    for number, table in models_by_shard(run.ledger).items():
-        path = Path.cwd().parent / "scratch" / f"models-{run.run_id}-{number}"
-        path.write_bytes(table_bytes(table))
-        names = table["partition_id"].to_pylist()
-        for model in locate_models(
-            str(path), run.store, run.run_id, names, str(path.parent)
-        ).values():
-            local_content(model.path, model.offset, model.artifact)
+    models = model_set(run, models_of(run.ledger)).models
+    keys = run.ledger.select(["key.key"]).rename_columns(["key"])
+    own = models.append_column("level", pa.nulls(models.num_rows, pa.int32()).fill_null(0))
+    places = list(range(keys.num_rows))
+    scratch = Path.cwd().parent / "scratch"
+    for found in ShardModels(own, keys).locate(places, run.store, str(scratch)).values():
+        for model in found:
+            model.file.content()
 
 
 def _earlier(run: Run) -> None:

@@ -54,7 +54,6 @@ def try_settings(tmp_path, local_store, monkeypatch):
                 store=local_store,
                 key_columns=TRIAL_KEY,
                 seed=0,
-                training_run_id=None,
                 compatible=(),
                 options=given,
                 limits=given.limits(slots_per_host=1),

@@ -102,7 +102,7 @@ class _ShardAtWork:
     offsets: list[int]
     seeds: list[int]
     params: dict[str, dict[str, Any]]
-    models: dict[int, StoredModel]
+    models: dict[int, list[StoredModel]]
     run_id: str
     key_columns: tuple[str, ...]
     all_rows: int
@@ -267,8 +267,8 @@ class Child:
     def _prepare(self) -> None:
         """Import what the work's code imports, and note the state that each partition meets."""
         shard = self._shard
-        models = {} if shard is None else shard.models
-        serdes = {model.artifact.serde for model in models.values()} & SERDES.keys()
+        models = [] if shard is None else [one for own in shard.models.values() for one in own]
+        serdes = {model.artifact.serde for model in models} & SERDES.keys()
         named = NamedCode([self._work, *(SERDES[name]() for name in sorted(serdes))])
         with importing():
             named.import_all()
@@ -319,7 +319,7 @@ class Child:
                 work,
                 DataConnector(rows),
                 context,
-                shard.models.get(index),
+                shard.models.get(index, ()),
                 self.settings.directory,
             )
 

@@ -4,19 +4,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pyarrow as pa
-
 from partwise.choices import NullKeys, OnExisting
 from partwise.engine.assignment import Execution, ShardAssignment
 from partwise.engine.driver.named_modules import named_modules
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.sample import SampleWork
+from partwise.engine.trained_models import models_by_shard
 from partwise.engine.works import Work
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import InputError, RunExistsError, RunNotFoundError
 from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.documents import check_run_id
 from partwise.runs.run import Run
+from partwise.runs.stored_models import ModelSet
 from partwise.shuffle.plan import ShardedRows
 from partwise.shuffle.shard_count import check_n_shards, default_n_shards
 from partwise.shuffle.shared_folder import SharedFolder, table_bytes
@@ -47,12 +47,12 @@ class Plan:
     """Packages that come before the workers' own; None: there are none."""
     reads: frozenset[str] | None = None
     """The columns that the work looks at, besides those that make the keys; None: all."""
-    n_shards: int | None = None
-    """That of the training run, which the shards must meet; None: there is none."""
-    models: Mapping[int, pa.Table] | None = None
-    """Where the trained models of each shard stand."""
-    model: pa.Table | None = None
-    """Where the one model of all partitions stands, as `model_of_every_partition` has it."""
+    models: tuple[ModelSet, ...] = ()
+    """The trained models that it uses, in the order in which they are asked."""
+    compares_models: bool = False
+    """Whether each of them is used on a partition, not the first that it has."""
+    without_model: str | None = None
+    """What answers for a partition that has none of them; None: nothing."""
     check_sharded: Callable[[ShardedRows], None] | None = None
     """Refuses rows that cannot be used, once they are sharded."""
     choose: Callable[[ShardedRows], ShardedRows] | None = None
@@ -64,7 +64,9 @@ class Plan:
         Raises:
             InputError: The caller asks for another number than the run has.
         """
-        fixed = claim.existing.document.n_shards if claim.existing else self.n_shards
+        # Where the models of a shard lie together, they are read together.
+        theirs = self.models[0].n_shards if len(self.models) == 1 else None
+        fixed = claim.existing.document.n_shards if claim.existing else theirs
         wanted = self.options.n_shards
         if fixed is not None and wanted is not None and wanted != fixed:
             raise InputError(
@@ -111,8 +113,7 @@ class Plan:
 
     def named_modules(self) -> tuple[str, ...]:
         """Return the modules that the work is sure to import."""
-        tables = [*(self.models or {}).values()] + [self.model] * (self.model is not None)
-        serdes = {name for table in tables for name in table["serde"].unique().to_pylist()}
+        serdes = {name for models in self.models for name in models.serdes}
         return named_modules(self.function, self.intent.code_parts, serdes)
 
     def assign(
@@ -125,11 +126,8 @@ class Plan:
         """Return what the workers are handed, a value for each shard."""
         models = {
             number: folder.write(f"models-{number:05d}.arrow", table_bytes(table))
-            for number, table in (self.models or {}).items()
+            for number, table in models_by_shard(self.models, sharded).items()
         }
-        one = None
-        if self.model is not None:
-            one = folder.write("model.arrow", table_bytes(self.model))
         return [
             ShardAssignment(
                 execution=execution,
@@ -137,7 +135,7 @@ class Plan:
                 where=folder.where,
                 only=sharded.only,
                 params=folder.hand_over(params[shard.number]) if shard.number in params else None,
-                models=models.get(shard.number, one),
+                models=models.get(shard.number),
             )
             for shard in sharded.shards
         ]

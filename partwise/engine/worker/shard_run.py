@@ -24,14 +24,13 @@ from partwise.engine.host import Host
 from partwise.engine.messages import OpenShard
 from partwise.engine.params_file import params_fingerprints
 from partwise.engine.reporter import AtWork, Reporter
-from partwise.engine.trained_models import locate_models, model_checksums, owner_of_model
+from partwise.engine.trained_models import ShardModels
 from partwise.engine.worker.attempts import Attempts, supervise
 from partwise.engine.worker.child import discard_child
 from partwise.engine.worker.machine_slots import SharedMachine
 from partwise.engine.worker.scratch import check_scratch, own_scratch
 from partwise.engine.worker.segments import SegmentWriter
 from partwise.engine.worker.shard_plan import ShardPlan, plan_shard
-from partwise.engine.works import StoredModel
 from partwise.environments.building import BuiltEnvironment, open_environment
 from partwise.errors import (
     ArtifactNotFoundError,
@@ -123,7 +122,9 @@ class ShardRun:
         self._reporter.name_partitions(lambda name: self._name(names.index(name)))
         self._reader = ShardReader(self._shard.path)
         self._params = None if assignment.params is None else self._fetch(assignment.params)
-        self._models = None if assignment.models is None else self._fetch(assignment.models)
+        self._models = None
+        if assignment.models is not None:
+            self._models = ShardModels.read(self._fetch(assignment.models), self._shard.keys)
 
     def _run(self) -> ShardReceipt:
         execution = self._execution
@@ -179,15 +180,17 @@ class ShardRun:
         """Compare the shard with what is committed of it."""
         execution, shard = self._execution, self._shard
         params = {} if self._params is None else params_fingerprints(self._params)
-        models = {}
+        models = dict.fromkeys(self._chosen, execution.without_model)
         if self._models is not None:
-            models = model_checksums(self._models, [shard.partition_ids[i] for i in self._chosen])
+            of_all = execution.compares_models
+            found = {i: self._models.checksum(i, of_all=of_all) for i in self._chosen}
+            models |= {i: checksum for i, checksum in found.items() if checksum is not None}
         self._fingerprints = {
             i: combine(
                 self._reader.fingerprint(int(shard.offsets[i]), int(shard.offsets[i + 1])),
                 self._reader.codes_fingerprint(int(shard.offsets[i]), execution.reads),
                 params.get(shard.partition_ids[i]),
-                models.get(shard.partition_ids[i]),
+                models[i],
             )
             for i in self._chosen
         }
@@ -286,7 +289,9 @@ class ShardRun:
         keys = pa.BufferOutputStream()
         with pa.ipc.new_stream(keys, shard.keys.schema) as stream:
             stream.write_table(shard.keys)
-        models = {} if self._models is None else self._locate_models(waiting, self._models)
+        models = {}
+        if self._models is not None:
+            models = self._models.locate(waiting, execution.store, self._directory)
         return OpenShard(
             path=shard.path,
             keys=keys.getvalue().to_pybytes(),
@@ -295,24 +300,10 @@ class ShardRun:
             offsets=shard.offsets.tolist(),
             seeds=[partition_seed(execution.seed, key) for key in encode_keys(shard.keys, columns)],
             params=self._params,
-            models={
-                place: models[name]
-                for place, name in enumerate(shard.partition_ids)
-                if name in models
-            },
+            models=models,
             run_id=execution.run_id,
             all_rows=execution.all_rows,
             all_partitions=execution.all_partitions,
-        )
-
-    def _locate_models(self, waiting: list[int], table_path: str) -> dict[str, StoredModel]:
-        execution = self._execution
-        return locate_models(
-            table_path,
-            execution.store,
-            execution.training_run_id or "",
-            [self._shard.partition_ids[i] for i in waiting],
-            self._directory,
         )
 
     def _download(self, index: int, filename: str, run_id: str | None) -> bytes:
@@ -324,10 +315,13 @@ class ShardRun:
     def _artifact(self, index: int, filename: str, run_id: str | None) -> bytes:
         execution = self._execution
         name = self._shard.partition_ids[index]
-        if run_id is not None and run_id == execution.training_run_id and self._models is not None:
-            name = owner_of_model(self._models) or name
         if run_id is not None and run_id != execution.run_id:
-            return open_run(execution.store, run_id, execution.token).read_artifact(name, filename)
+            generation = None
+            # Under another name, and in an older generation, if its model is used here.
+            if self._models is not None and (owner := self._models.owner(index, run_id)):
+                name, generation = owner
+            run = open_run(execution.store, run_id, generation, execution.token)
+            return run.read_artifact(name, filename)
         # Of this run, what an earlier generation committed: a ledger of this one is only written.
         row = self._earlier_rows.get(name)
         if row is None:
@@ -363,9 +357,14 @@ def combine(rows: str, codes: str | None, params: str | None, model: str | None)
 
 
 @lru_cache(maxsize=8)
-def open_run(store: Store, run_id: str, token: str) -> Run:  # noqa: ARG001 (what is cached)
+def open_run(
+    store: Store,
+    run_id: str,
+    generation: int | None,
+    token: str,  # noqa: ARG001 (what is cached)
+) -> Run:
     """Open another run, once per execution: its ledger is read as it stood then."""
-    return Run.open(run_id, store)
+    return Run.open(run_id, store, generation=generation)
 
 
 def execution_folder(host: Host, token: str) -> str:
