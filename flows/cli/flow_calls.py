@@ -10,11 +10,10 @@ from partwise.engine.driver.named_modules import named_modules
 from partwise.engine.driver.preloading import preload_here
 from partwise.environments.environment import DEFAULT_ENVIRONMENT
 from partwise.errors import RunCancelledError, RunFailedError
-from partwise.flows.cli.exit_codes import PARTIAL_FAILURE, SUCCESS
+from partwise.flows.cli.exit_codes import code_of, code_of_run
 from partwise.flows.cli.news import plain_news, server_of_runs, shown
 from partwise.flows.cli.options import ClusterOptions
 from partwise.flows.cli.run_output import print_run
-from partwise.outcomes import RunStatus
 from partwise.planning.refusals import check_call
 from partwise.processes.worker_server import begin_worker_server
 from partwise.runs.pipeline import Pipeline
@@ -58,7 +57,7 @@ def call_and_print(call: Call) -> int:
             if isinstance(call, PipelineCall):
                 hint = f"the same with --run-id {call.run_id} --on-existing-artifacts resume"
             raise KeyboardInterrupt(f"interrupted; {hint} goes on with what is not done") from None
-    return PARTIAL_FAILURE if run.status is RunStatus.PARTIAL_FAILURE else SUCCESS
+    return code_of(run.status) if isinstance(run, Pipeline) else code_of_run(run)
 
 
 def _will_start_workers(call: Call) -> bool:

@@ -6,7 +6,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from partwise.flows.cli import output
-from partwise.flows.cli.exit_codes import FAILURE, SUCCESS, code_of
+from partwise.flows.cli.exit_codes import FAILURE, SUCCESS, code_of_run
 from partwise.flows.cli.options import Json, RunId, StoreUrl
 from partwise.flows.cli.run_output import print_run, run_record
 from partwise.runs.run import Run
@@ -30,13 +30,13 @@ def wait_for_run(
         store: A folder, or a URL such as s3://bucket/folder.
         as_json: Print a JSON object.
     """
-    status = Run.open(run_id, store).wait(timeout_s)
+    Run.open(run_id, store).wait(timeout_s)
     run = Run.open(run_id, store)
     if as_json:
         output.print_json(run_record(run))
     else:
         print_run(run)
-    return code_of(status)
+    return code_of_run(run)
 
 
 def cancel_run(run_id: RunId, /, *, store: StoreUrl = "artifacts") -> int:

@@ -8,7 +8,7 @@ from cyclopts.validators import Number
 
 from partwise.errors import InputError
 from partwise.flows.cli import output, run_output
-from partwise.flows.cli.exit_codes import FAILURE, SUCCESS, code_of
+from partwise.flows.cli.exit_codes import FAILURE, SUCCESS, code_of_run
 from partwise.flows.cli.keys import find_partition
 from partwise.flows.cli.options import ClusterOptions, Json, RunId, StoreUrl
 from partwise.flows.cli.parsing import COMMON
@@ -110,7 +110,7 @@ def show_run(
         output.print_json(run_output.run_record(run))
     else:
         _print_run(run)
-    return code_of(run.status) if follow else SUCCESS
+    return code_of_run(run) if follow else SUCCESS
 
 
 @runs.command(name="resume")

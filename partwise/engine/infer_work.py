@@ -17,6 +17,7 @@ from partwise.formatting import key_text
 from partwise.models.serdes import ModelSerde, serde_by_name
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import StoredArtifact
+from partwise.runs.ledger import DAMAGED_MODELS
 from partwise.tables.classes import CLASS_COLUMN, classes_among, predicted_classes
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 MODEL_COLUMNS = ("model_run", "model_key", "model_level")
 """The columns of predictions that say which model made them."""
-DAMAGED_MODELS = "damaged_models"
-"""The metric of how many models of a partition could not be read, where another one answered."""
 
 Predict = Callable[[DataConnector, Any, PartitionContext], Any]
 

@@ -102,6 +102,7 @@ def render_report(run: Run) -> str:
             n_metrics=n_metrics,
             tuning=describe_tuning(ledger),
             candidates=candidate_counts(ledger)[:MOST_CANDIDATES],
+            is_inference=run.kind == "infer",
             memory=_memory(ledger, key_of),
             # Of ranks, which are at work all at the same time, their own table says it all.
             timeline=None if ranks else describe_timeline(ledger),

@@ -19,8 +19,10 @@ from partwise.runs.documents import REPORT_FILE, run_path
 from partwise.runs.ledger import (
     KEY_PREFIX,
     candidate_counts,
+    damaged_models,
     metric_values,
     n_metrics,
+    rows_by_candidate,
     skip_reasons,
 )
 from partwise.runs.run import Run
@@ -79,7 +81,17 @@ def run_fields(run: Run) -> dict[str, Text | str]:
             lines += [f"and {more:,} more (run.metrics has all)"] if more > 0 else []
         fields["metrics"] = "\n".join(lines)
     if won := candidate_counts(run.ledger):
-        fields["best"] = ", ".join(f"{name} {count:,}" for name, count in won)
+        if run.kind == "infer":
+            rows = rows_by_candidate(run.ledger)
+            lines = [f"{name} {count:,} ({counted(rows[name], 'row')})" for name, count in won]
+            fields["answered by"] = "\n".join(lines)
+        else:
+            fields["best"] = ", ".join(f"{name} {count:,}" for name, count in won)
+    if run.kind == "infer" and (damaged := damaged_models(run.ledger)):
+        fields["damaged"] = (
+            f"{counted(damaged, 'model')} could not be read, and the next level answered; "
+            "partwise runs verify names what is damaged"
+        )
     if run.kind == "tune" and (best := best_of(read_trials(run.ledger))) is not None:
         settings = ", ".join(f"{name} {_setting(each)}" for name, each in best.settings.items())
         value = "" if best.value is None else f" {number(best.value)}"

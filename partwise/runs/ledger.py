@@ -26,6 +26,8 @@ from partwise.store.signing import SigningKey
 FORMAT_VERSION = 2
 KEY_PREFIX = "key."
 METRIC_PREFIX = "metric."
+DAMAGED_MODELS = "damaged_models"
+"""The metric of how many models of a partition could not be read, where another one answered."""
 RUNNING_SINCE = "running_since"
 """A column that only runs at work have, in memory."""
 
@@ -435,6 +437,20 @@ def candidate_counts(table: pa.Table) -> list[tuple[str, int]]:
         return []
     counts = Counter(table["candidate"].drop_null().to_pylist())
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def rows_by_candidate(table: pa.Table) -> dict[str, int]:
+    """Return the rows of the partitions of each candidate, or of each level of an inference."""
+    if "candidate" not in table.column_names:
+        return {}
+    sums = table.group_by("candidate").aggregate([("rows", "sum")]).to_pylist()
+    return {each["candidate"]: each["rows_sum"] or 0 for each in sums if each["candidate"]}
+
+
+def damaged_models(table: pa.Table) -> int:
+    """Return how many models could not be read in an inference, where another level answered."""
+    found = (values for name, _, values in metric_values(table) if name == DAMAGED_MODELS)
+    return int(sum(values.sum() for values in found))
 
 
 def status_counts(table: pa.Table) -> dict[str, int]:

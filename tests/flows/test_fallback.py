@@ -10,8 +10,11 @@ from partwise.engine.fallbacks import Constant
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError
 from partwise.flows import run_inference, train_models
+from partwise.flows.cli.exit_codes import code_of, code_of_run
 from partwise.models.plain_models import ConstantModel
 from partwise.outcomes import RunStatus
+from partwise.reports.report import render_report
+from partwise.reports.summary import run_fields
 from partwise.runs.documents import run_path
 from partwise.runs.ledger import candidate_counts
 from partwise.runs.run import Run
@@ -114,6 +117,11 @@ def test_a_damaged_model_has_the_next_level_asked_and_is_counted(store, cluster)
     (row,) = [row for row in rows if dict(row["metrics"]).get("damaged_models") == 1]
     assert (row["key.region"], row["key.shop"]) == ("north", 1)
     assert "differs from its checksum" in run.logs(("north", 1))
+    assert (code_of(run.status), code_of_run(run)) == (0, 4)
+    fields = run_fields(run)
+    assert str(fields["damaged"]).startswith("1 model could not be read")
+    assert fields["answered by"] == "run://regions 2 (2 rows)"
+    assert "What answered, by partitions: <bdi>run://regions</bdi>" in render_report(run)
 
 
 @pytest.mark.parametrize("on_error", ["fail", "next"])
