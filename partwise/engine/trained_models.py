@@ -7,7 +7,7 @@ many partitions, and one without key columns has a model for all.
 import contextlib
 import hashlib
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.engine.works import StoredFile, StoredModel
+from partwise.errors import RunFormatError
 from partwise.runs.bundle import StoredArtifact, artifact_from_row, neighbours
 from partwise.runs.documents import run_path
 from partwise.runs.stored_models import ModelSet, model_checksums
@@ -24,6 +25,8 @@ from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import hash_keys
 
 _FILES = ("model", "weights", "categories")
+_Place = tuple[str, int]
+"""The bundle of an artifact in its run, and where it begins there."""
 
 
 def models_by_shard(sets: Sequence[ModelSet], sharded: ShardedRows) -> dict[int, pa.Table]:
@@ -139,32 +142,21 @@ class ShardModels:
         neighbours in one request, into one file.
         """
         needed = sorted({number for place in places for number in self._of[place]})
-        rows = {number: self._rows[number] for number in needed}
-        by_run: dict[str, set[StoredArtifact]] = {}
-        for row in rows.values():
-            own = (_artifact(row, name) for name in _FILES)
-            by_run.setdefault(row["run_id"], set()).update(each for each in own if each is not None)
+        wanted: dict[str, dict[_Place, StoredArtifact]] = {}
+        for row in (self._rows[number] for number in needed):
+            of_run = wanted.setdefault(row["run_id"], {})
+            for found in (row[name] for name in _FILES):
+                # Models that partitions share are of several rows.
+                if (
+                    found is not None
+                    and (place := (found["bundle"], found["offset"])) not in of_run
+                ):
+                    of_run[place] = artifact_from_row(found)
         files = {
-            (run_id, file.artifact): file
-            for run_id, artifacts in by_run.items()
-            for file in _bring(artifacts, store, run_id, directory)
+            run_id: _bring(artifacts, store, run_id, directory)
+            for run_id, artifacts in wanted.items()
         }
-
-        def file(row: Mapping[str, Any], name: str) -> StoredFile | None:
-            artifact = _artifact(row, name)
-            return None if artifact is None else files[row["run_id"], artifact]
-
-        models = {
-            number: StoredModel(
-                level=row["level"],
-                run_id=row["run_id"],
-                owner=row["owner"],
-                file=files[row["run_id"], artifact_from_row(row["model"])],
-                weights=file(row, "weights"),
-                categories=file(row, "categories"),
-            )
-            for number, row in rows.items()
-        }
+        models = {number: _model(self._rows[number], files) for number in needed}
         return {
             place: [models[number] for number in self._of[place]]
             for place in places
@@ -172,22 +164,37 @@ class ShardModels:
         }
 
 
-def _artifact(row: Mapping[str, Any], name: str) -> StoredArtifact | None:
-    return None if row[name] is None else artifact_from_row(row[name])
+def _model(row: Mapping[str, Any], files: Mapping[str, Mapping[_Place, StoredFile]]) -> StoredModel:
+    of_run = files[row["run_id"]]
+    model, weights, categories = (
+        None if (found := row[name]) is None else of_run[found["bundle"], found["offset"]]
+        for name in _FILES
+    )
+    if model is None:
+        raise RunFormatError("A row of models has no model: the table was damaged.")
+    return StoredModel(
+        level=row["level"],
+        run_id=row["run_id"],
+        owner=row["owner"],
+        file=model,
+        weights=weights,
+        categories=categories,
+    )
 
 
 def _bring(
-    wanted: Collection[StoredArtifact], store: Store, run_id: str, directory: str
-) -> Iterator[StoredFile]:
-    """Yield artifacts of a run as parts of local files; from a bucket they are read first."""
-    artifacts = sorted(wanted, key=lambda artifact: (artifact.bundle, artifact.offset))
+    wanted: Mapping[_Place, StoredArtifact], store: Store, run_id: str, directory: str
+) -> dict[_Place, StoredFile]:
+    """Return artifacts of a run as parts of local files; from a bucket they are read first."""
+    artifacts = [wanted[place] for place in sorted(wanted)]
     paths = {artifact.bundle: run_path(run_id, artifact.bundle) for artifact in artifacts}
     local = {bundle: store.local_path(path) for bundle, path in paths.items()}
+    files = {}
     if all(path is not None for path in local.values()):
-        for artifact in artifacts:
-            path = local[artifact.bundle] or ""
-            yield StoredFile(path=path, offset=artifact.offset, artifact=artifact)
-        return
+        for place, artifact in wanted.items():
+            path, offset = local[artifact.bundle] or "", artifact.offset
+            files[place] = StoredFile(path=path, offset=offset, artifact=artifact)
+        return files
     target = os.path.join(directory, f"models-{run_id}")
     with open(target, "wb") as file:
         for start, stop in neighbours(artifacts, LARGEST_READ_BYTES):
@@ -199,4 +206,7 @@ def _bring(
             with contextlib.suppress(FileNotFoundError):
                 file.write(store.read_range(paths[first.bundle], first.offset, size))
             for artifact in artifacts[start:stop]:
-                yield StoredFile(path=target, offset=base + artifact.offset, artifact=artifact)
+                place = (artifact.bundle, artifact.offset)
+                at = base + artifact.offset
+                files[place] = StoredFile(path=target, offset=at, artifact=artifact)
+    return files
