@@ -15,14 +15,13 @@ from partwise.datasets.comparison import (
     compare_partitions,
 )
 from partwise.datasets.dataset import Dataset, dataset_names
-from partwise.datasets.manifest import DATASETS, ColumnDocument, parse_reference
+from partwise.datasets.manifest import DATASETS, ColumnDocument, parse_dataset
 from partwise.flows.cli import output
-from partwise.flows.cli.exit_codes import FAILURE, SUCCESS
 from partwise.flows.cli.input_files import FileOptions
 from partwise.flows.cli.news import plain_news
 from partwise.flows.cli.options import Json, Names, StoreUrl
 from partwise.flows.cli.parsing import COMMON, parse_condition, split_names
-from partwise.formatting import counted, key_text, shortened, size, visible
+from partwise.formatting import key_text, shortened, size
 from partwise.runs.contents import list_runs
 from partwise.runs.run import Run
 from partwise.store.store import Store
@@ -246,20 +245,9 @@ def verify_data(
     """
     from partwise.datasets.verification import verify_dataset
 
-    name, version = parse_reference(reference)
+    name, version = parse_dataset(reference)
     found = verify_dataset(name, Store.parse(store), version)
-    if as_json:
-        for damage in found.damages:
-            output.print_json({"damage": damage})
-        return FAILURE if found.damages else SUCCESS
-    out = output.console()
-    for damage in found.damages:
-        out.print(visible(damage), markup=False)
-    wrong = f"{len(found.damages):,} damaged" if found.damages else "all as they were written"
-    out.print(
-        f"{counted(found.files, 'file')} of {name}, {size(found.size_bytes)}: {wrong}", markup=False
-    )
-    return FAILURE if found.damages else SUCCESS
+    return output.print_damages(found.damages, found.files, found.size_bytes, name, as_json=as_json)
 
 
 @data.command(name="gc")

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from partwise.errors import PartwiseError
+from partwise.flows.cli.exit_codes import FAILURE, SUCCESS
 from partwise.formatting import PICTURES, STYLES, counted, number, shortened, size, visible
 from partwise.reports.fields import field_lines
 
@@ -106,6 +107,23 @@ def print_garbage(
     verb = "would be deleted" if dry_run else "deleted"
     total = size(sum(size_bytes for _, size_bytes in found))
     out.print(f"{counted(len(found), 'file')} of {where} {verb}, {total}", markup=False)
+
+
+def print_damages(
+    damages: Sequence[str], files: int, size_bytes: int, where: str, *, as_json: bool
+) -> int:
+    """Print what was found to be damaged in something, and return the exit code."""
+    code = FAILURE if damages else SUCCESS
+    if as_json:
+        for damage in damages:
+            print_json({"damage": damage})
+        return code
+    out = console()
+    for damage in damages:
+        out.print(visible(damage), markup=False)
+    wrong = f"{len(damages):,} damaged" if damages else "all as they were written"
+    out.print(f"{counted(files, 'file')} of {where}, {size(size_bytes)}: {wrong}", markup=False)
+    return code
 
 
 def why_unreadable(error: Exception) -> str:

@@ -9,25 +9,19 @@ import pyarrow as pa
 
 from partwise.datasets.manifest import (
     DATASETS,
-    MANIFESTS,
     ColumnDocument,
     DatasetManifest,
     check_dataset_name,
-    dataset_path,
-    is_dataset_name,
-    manifest_file,
-    parse_reference,
-    version_number,
+    parse_dataset,
+    versions_of,
 )
 from partwise.datasets.rows import DatasetRows
 from partwise.errors import DatasetNotFoundError, InputError, RunFormatError
-from partwise.formatting import nearest, some_of_those_there
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import open_source
 from partwise.sources.references import is_reference
-from partwise.store.seen import Seen, check_not_older, recall, remember
-from partwise.store.signing import check_signed
 from partwise.store.store import Store
+from partwise.store.versions import is_name
 from partwise.tables.filters import Filter
 
 
@@ -65,34 +59,25 @@ class Dataset:
             StoreError: The store cannot be read.
         """
         check_dataset_name(name)
-        opened = Store.of(store)
-        number = version
-        folder = dataset_path(name)
-        # Before the store is asked: what others commit between the two is newer then, not missing.
-        seen = recall(opened.url, folder)
-        if number is None:
-            number = max(list_versions(opened, name), default=0)
-            if number:
-                check_not_older(seen, Seen(number=number), opened.url, folder)
-        path = dataset_path(name, manifest_file(number))
+        versions = versions_of(Store.of(store), name)
         try:
-            content = opened.read_document(path)
+            number, content = versions.read(version)
         except FileNotFoundError:
-            raise _not_found(opened, name, version) from None
-        check_signed(content, path, path)
+            raise DatasetNotFoundError(versions.why_not_found(version)) from None
+        path = versions.path(number)
         manifest = DatasetManifest.from_bytes(content, path)
         if (manifest.name, manifest.version) != (name, number):
             raise RunFormatError(
                 f"{path} is that of {manifest.reference}; the folder was "
                 "renamed or copied: register the rows under the new name."
             )
-        remember(opened.url, folder, Seen(number=number))
-        return cls(opened, manifest)
+        versions.remember(number)
+        return cls(versions.store, manifest)
 
     @classmethod
     def of(cls, reference: str, store: Store | str | Path = "artifacts") -> "Dataset":
         """Open what `dataset://NAME@VERSION`, or `dataset://NAME` for the newest, stands for."""
-        name, version = parse_reference(reference)
+        name, version = parse_dataset(reference)
         return cls.open(name, version, store)
 
     @property
@@ -161,8 +146,7 @@ class Dataset:
 
 def list_versions(store: Store, name: str) -> list[int]:
     """Return the numbers of a dataset's versions, ascending."""
-    names = store.list_folder(dataset_path(name, MANIFESTS))
-    return sorted(number for number in map(version_number, names) if number)
+    return versions_of(store, name).there()
 
 
 def list_datasets(store: Store | str | Path = "artifacts") -> list[Dataset]:
@@ -179,7 +163,7 @@ def list_datasets(store: Store | str | Path = "artifacts") -> list[Dataset]:
 def dataset_names(store: Store) -> list[str]:
     """Return the names of the datasets in a store, sorted."""
     names = store.list_folder(DATASETS)
-    return [name for name in names if is_dataset_name(name) and list_versions(store, name)]
+    return [name for name in names if is_name(name) and list_versions(store, name)]
 
 
 def resolve_references(data: Any, store: Callable[[], Store]) -> Any:
@@ -198,16 +182,3 @@ def resolve_references(data: Any, store: Callable[[], Store]) -> Any:
             "dataset there, or pass that store."
         )
     return data
-
-
-def _not_found(store: Store, name: str, version: int | None) -> DatasetNotFoundError:
-    versions = list_versions(store, name)
-    if versions:
-        shown = ", ".join(map(str, versions[-5:]))
-        return DatasetNotFoundError(
-            f"The dataset {name!r} in {store.url} has no version {version}; it has {shown}"
-            f"{' and older ones' if len(versions) > 5 else ''}."
-        )
-    names = [name for name in store.list_folder(DATASETS) if is_dataset_name(name)]
-    known = some_of_those_there(nearest(name, names) or names[-3:])
-    return DatasetNotFoundError(f"There is no dataset {name!r} in {store.url}{known}.")

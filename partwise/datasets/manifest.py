@@ -9,24 +9,23 @@ leaves nothing but a folder to which no manifest refers.
 """
 
 import base64
-import re
 from datetime import datetime
 from typing import ClassVar
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
-from partwise.errors import InputError
-from partwise.runs.documents import Document, is_run_id
-from partwise.sources.references import DATASET_SCHEME, is_reference
+from partwise.runs.documents import Document, RunOrigin
+from partwise.sources.references import DATASET_SCHEME
+from partwise.store.store import Store
+from partwise.store.versions import Versions, check_name, parse_reference, version_file
 from partwise.tables.roles import with_label_role
 
 DATASETS = "datasets"
 MANIFESTS = "manifests"
 PARTS = "parts"
 
-_MANIFEST_FILE = re.compile(r"(\d{4,})\.json")
-_REFERENCE = re.compile(r"dataset://([^@]*)(?:@([1-9][0-9]{0,8}))?")
+_NOUN = "dataset"
 
 
 class _Value(BaseModel):
@@ -63,15 +62,6 @@ class ColumnDocument(_Value):
     """Of finite numbers."""
     distinct: int | None
     """Distinct values but null, exact up to 4,096, else about. None: unknown."""
-
-
-class RunOrigin(_Value):
-    """The run whose output rows a version holds."""
-
-    run_id: str
-    generation: int
-    ledger_sha256: str
-    """Of the run's consolidated ledger: which outcome of the run it is."""
 
 
 class DatasetManifest(Document):
@@ -152,38 +142,18 @@ def _decode_schema(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
-def is_dataset_name(name: str) -> bool:
-    """Whether a name can be that of a dataset: as that of a run, but not like that of a file."""
-    return is_run_id(name) and "." not in name
-
-
 def check_dataset_name(name: str) -> str:
     """Return the name of a dataset when it is a safe one on every store."""
-    if not is_dataset_name(name):
-        raise InputError(
-            f"The dataset name {name[:80]!r} is not a safe name; use 1 to 64 letters, digits, '-' "
-            "and '_', beginning with a letter or digit."
-        )
-    return name
+    return check_name(name, _NOUN)
 
 
-def parse_reference(text: str) -> tuple[str, int | None]:
+def parse_dataset(text: str) -> tuple[str, int | None]:
     """Return the name, and the version if there is one, of NAME, NAME@VERSION or dataset://....
 
     Raises:
         InputError: It is not of this form.
-
-    Example:
-        >>> parse_reference("dataset://sales@3")
-        ('sales', 3)
     """
-    match = _REFERENCE.fullmatch(text if is_reference(text) else f"{DATASET_SCHEME}{text}")
-    if match is None:
-        raise InputError(
-            f"{text[:80]!r} names no dataset: write {DATASET_SCHEME}NAME@VERSION, such as "
-            f"{DATASET_SCHEME}sales@3, or {DATASET_SCHEME}NAME for the newest."
-        )
-    return check_dataset_name(match[1]), int(match[2]) if match[2] else None
+    return parse_reference(text, _NOUN)
 
 
 def dataset_path(name: str, *names: str) -> str:
@@ -193,10 +163,9 @@ def dataset_path(name: str, *names: str) -> str:
 
 def manifest_file(version: int) -> str:
     """Return the name of a version's manifest, relative to the dataset."""
-    return f"{MANIFESTS}/{version:04d}.json"
+    return version_file(MANIFESTS, version)
 
 
-def version_number(filename: str) -> int:
-    """Return the version whose manifest has this file name; 0 for any other file."""
-    match = _MANIFEST_FILE.fullmatch(filename)
-    return int(match[1]) if match else 0
+def versions_of(store: Store, name: str) -> Versions:
+    """Return the versions of a dataset."""
+    return Versions(store=store, folder=dataset_path(name), documents=MANIFESTS, noun=_NOUN)

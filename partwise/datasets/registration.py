@@ -23,21 +23,19 @@ from partwise.datasets.fingerprint import ContentFingerprint
 from partwise.datasets.manifest import (
     PARTS,
     DatasetManifest,
-    RunOrigin,
     check_dataset_name,
     dataset_path,
     encode_schema,
-    manifest_file,
+    versions_of,
 )
 from partwise.datasets.parts import DatasetWriter
 from partwise.datasets.statistics import ColumnStatistics
 from partwise.errors import ColumnError, PartwiseError, RunBusyError, SourceError, StoreError
 from partwise.runs.contents import READ_THREADS
-from partwise.runs.documents import to_json
+from partwise.runs.documents import RunOrigin, to_json
 from partwise.runs.run import Run
 from partwise.sources.opening import open_source
 from partwise.store.lease import Lease
-from partwise.store.seen import Seen, remember
 from partwise.store.store import Store
 from partwise.tables.column_names import columns_there
 from partwise.tables.filters import Filter
@@ -286,9 +284,10 @@ def _create_manifest(
         if any(dataset_path(name, part.path) not in there for part in manifest.parts):
             raise StoreError(_removed(draft))
         with contextlib.suppress(FileExistsError):
-            path = dataset_path(name, manifest_file(version.version))
+            numbers = versions_of(store, name)
+            path = numbers.path(version.version)
             store.create(path, version.to_bytes(path))
-            remember(store.url, dataset_path(name), Seen(number=version.version))
+            numbers.remember(version.version)
             return Registration(dataset=Dataset(store, version), is_new=True)
 
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from partwise.datasets.manifest import RunOrigin, check_dataset_name, parse_reference
+from partwise.datasets.manifest import check_dataset_name, parse_dataset
 from partwise.datasets.registration import Draft, Registration, commit, plain_schema
 from partwise.errors import InputError
+from partwise.runs.documents import RunOrigin
 from partwise.runs.outputs import read_schemas
 from partwise.runs.run import Run
 from partwise.sources.references import DATASET_SCHEME
@@ -40,7 +41,7 @@ class DatasetOutput:
         Raises:
             InputError: The reference names a version, or is none.
         """
-        name, version = parse_reference(reference)
+        name, version = parse_dataset(reference)
         if version is not None:
             raise InputError(
                 f"The output {reference!r} names a version, and versions never change: give "

@@ -303,6 +303,17 @@ class SummaryDocument(Document):
         return not self.counts.get(PartitionStatus.CANCELLED.value)
 
 
+class RunOrigin(BaseModel):
+    """A run, and which outcome of it: that of which a version of something was made."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run_id: str
+    generation: int
+    ledger_sha256: str
+    """Of the run's consolidated ledger."""
+
+
 def claim_file(number: int) -> str:
     """Return the name of what a claim says of a new run."""
     return f"lease/{number:04d}.run"
