@@ -19,6 +19,7 @@
         damaged/                        ledger segments that could not be read
         checkpoints/                    of the ranks of a gang; see `partwise.runs.checkpoints`
         snapshots/                      what scripts were run from; see `partwise.scripts.snapshot`
+        held/                           what versions of catalogs draw on: see `partwise.runs.holds`
         sent/                           inputs of scripts that were sent to a work pool; see
                                         `partwise.runs.sent_files`
         report.html                     for people, of the newest generation that had ended when it

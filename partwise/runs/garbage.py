@@ -29,6 +29,7 @@ from partwise.runs.documents import (
     ledger_file,
     run_path,
 )
+from partwise.runs.holds import read_holds
 from partwise.runs.run import Run
 from partwise.runs.sent_files import unneeded
 from partwise.runs.steps import AT_ONCE, Step, announce, finish_earlier_steps
@@ -59,7 +60,7 @@ def collect_garbage(
     generations too. A process that wants to work on the run meanwhile does not wait for the end. Of
     a run that was sent to a work pool and not begun, what was sent is deleted. What readers could
     see stays for `grace_hours` after it was replaced: a handle that was opened before, or an
-    inference that has begun, goes on with it.
+    inference that has begun, goes on with it. What a catalog draws on stays as long as it does.
     """
     if grace_hours < 0:
         raise InputError(f"grace_hours is {grace_hours:g}; it must be 0 or more.")
@@ -107,12 +108,14 @@ def _garbage(store: Store, run_id: str, since: datetime) -> Iterator[str]:
             raise
         yield from unneeded(store, run_id, (), since)
         return
+    holds = read_holds(store, run_id)
+    yield from holds.stale
     yield from store.list(run_path(run_id, SCRATCH) + "/")
     if run.shown is None or run.shown is not run.summary or _UNFINISHED & set(run.counts):
         return
     ends = run.complete_generations()
     held = [run.shown, *_replaced_since(ends, since)]
-    kept = {name for end in held for name in _references(run, end)}
+    kept = {name for end in held for name in _references(run, end)} | holds.files
     for name in files_there(store, run_id, run.kind) - kept:
         if not _is_recent(name, ends, since):
             yield run_path(run_id, name)
@@ -123,7 +126,7 @@ def _garbage(store: Store, run_id: str, since: datetime) -> Iterator[str]:
                 yield path
     ledgers = {ledger_file(number) for number in range(1, run.generation + 1)}
     there = set(store.list(run_path(run_id, "generations") + "/"))
-    needed = {end.ledger_file for end in held}
+    needed = {end.ledger_file for end in held} | holds.files
     # What a generation that has ended was to work on. That of the newest is new: it may stay.
     own = {path for path in there if keys_claim(path.rpartition("/")[2], run.generation)}
     yield from (path for path in there - own if keys_claim(path.rpartition("/")[2]))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from partwise.errors import KeyClassError
 from partwise.formatting import key_text
 from partwise.runs.ledger import KEY_PREFIX
-from partwise.tables.keys.partition_keys import Key, KeyClass, KeyColumn
+from partwise.tables.keys.partition_keys import Key, KeyClass, KeyColumn, partition_id
 
 LONGEST_DIGITS = 14
 """Of the seconds of a duration: those of Python's longest, and one more."""
@@ -69,6 +69,20 @@ def parse_key(text: str, columns: tuple[KeyColumn, ...]) -> Key:
         )
     values = [_parse_key_value(text, column) for text, column in zip(texts, columns, strict=True)]
     return values[0] if len(columns) == 1 else tuple(values)
+
+
+def named_partition(key: Key, columns: tuple[KeyColumn, ...]) -> str:
+    """Return the partition_id of a key, which may also be given as a text, as `parse_key` takes it.
+
+    Where the key is a single text, that is taken as it stands.
+
+    Raises:
+        KeyClassError: Its values are of other classes.
+    """
+    is_text = len(columns) == 1 and columns[0].key_class is KeyClass.STRING
+    if isinstance(key, str) and not is_text:
+        key = parse_key(key, columns)
+    return partition_id(key, columns)
 
 
 def _parse_key_value(text: str, column: KeyColumn) -> Any:

@@ -4,7 +4,6 @@ On disk a key column is named `key.<name>`, so that it never meets a column of o
 fixed and explicit: metrics are one map column, which readers see as columns of their own.
 """
 
-import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -19,8 +18,9 @@ import pyarrow.parquet as pq
 from partwise.errors import NewerFormatError, RunFormatError
 from partwise.formatting import shortened, size
 from partwise.outcomes import PartitionStatus
-from partwise.runs.bundle import StoredArtifact, is_bundle, is_name_below
+from partwise.runs.bundle import StoredArtifact
 from partwise.runs.own_checksums import check_own_checksum, write_sealed
+from partwise.runs.stored_names import check_names
 from partwise.store.signing import SigningKey
 
 FORMAT_VERSION = 2
@@ -76,9 +76,6 @@ _NOT_SHOWN = (
     *("metrics", "trial", "artifacts"),
     *("rows_file", "rows_offset", "rows_count", "rows_in_file", "rows_sha256"),
 )
-_PARTITION_ID = r"\A[a-z0-9_-][a-z0-9._-]{0,79}\z"
-"""As RE2 has it, by which Arrow looks at a million of them in a tenth of a second."""
-_ROWS = re.compile(r"(?:predictions|outputs)/[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _NEVER_NULL = ("status", "shard", "attempts", "artifacts")
 LARGEST_LEDGER_BYTES = 8 << 30
 """Of a ledger in memory: about ten million partitions."""
@@ -253,33 +250,9 @@ def read_ledger(content: bytes, where: str) -> pa.Table:
     # With min_count, as Arrow's all() of no rows is null, by which such a ledger would be refused.
     if not all(pc.all(each, skip_nulls=False, min_count=0).as_py() for each in within):
         raise RunFormatError(f"{where} is not a ledger: it names rows that are in no file.")
-    artifacts = pc.list_flatten(table["artifacts"])
-    bundles = pc.struct_field(artifacts, "bundle").unique().to_pylist()
-    files = pc.struct_field(artifacts, "filename").unique().to_pylist()
     rows_files = table["rows_file"].drop_null().unique().to_pylist()
-    for name, strange in (
-        ("partition_id", _strange_ids(table["partition_id"])),
-        ("rows_file", [text for text in rows_files if not _is_rows_file(text)]),
-        ("bundle", [text for text in bundles if not is_bundle(text)]),
-        ("filename", [text for text in files if not is_name_below(text)]),
-    ):
-        if strange:
-            raise RunFormatError(
-                f"{where} names {str(strange[0])[:80]!r} as {name}, which partwise never writes; "
-                "it was damaged, or made by somebody else."
-            )
+    check_names(where, table["partition_id"], [pc.list_flatten(table["artifacts"])], rows_files)
     return table
-
-
-def _strange_ids(names: pa.ChunkedArray) -> list[str | None]:
-    """Return the names that cannot be those of partitions."""
-    fits = pc.fill_null(pc.match_substring_regex(names, _PARTITION_ID), fill_value=False)
-    strange: list[str | None] = names.filter(pc.invert(fits)).to_pylist()
-    return strange
-
-
-def _is_rows_file(text: object) -> bool:
-    return isinstance(text, str) and _ROWS.fullmatch(text) is not None
 
 
 def _with_all_columns(table: pa.Table) -> pa.Table:

@@ -26,12 +26,18 @@ _SIGNED = re.compile(
 )
 
 
-def write_sealed(table: pa.Table, purpose: str = "", key: SigningKey | None = None) -> bytes:
+def write_sealed(
+    table: pa.Table,
+    purpose: str = "",
+    key: SigningKey | None = None,
+    *,
+    rows_per_group: int | None = None,
+) -> bytes:
     """Return a table as the bytes of a Parquet file with its own checksum, and a signature.
 
     The checksum is of all bytes but itself: that of a page does not cover the page's header, nor
     anything the footer, and one bit there can hide rows. `purpose`, for the signature, is its path
-    in the store; `key` None: it gets none.
+    in the store; `key` None: it gets none. `rows_per_group` None: as many as Arrow takes.
     """
     metadata = {**(table.schema.metadata or {}), CHECKSUM: NO_CHECKSUM}
     # Rows that are carried over bring the metadata of their segment.
@@ -46,6 +52,7 @@ def write_sealed(table: pa.Table, purpose: str = "", key: SigningKey | None = No
         compression="zstd",
         use_dictionary=dictionary_columns(table.schema),
         write_page_checksum=True,
+        row_group_size=rows_per_group,
     )
     if key is not None:
         digest = hashlib.sha256(sink.getvalue()).hexdigest().encode()

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from partwise.errors import PartwiseError, RunBusyError, RunNotFoundError
 from partwise.runs.contents import READ_THREADS, list_runs
 from partwise.runs.documents import RUN_DOCUMENT, RUN_SCHEME, removed_number, run_path
+from partwise.runs.holds import refuse_held
 from partwise.runs.kinds import RunKind
 from partwise.runs.run import Run
 from partwise.runs.steps import AT_ONCE, Step, announce, finish_earlier_steps
@@ -50,8 +51,11 @@ def measure(store: Store, run_id: str) -> Removal:
 
     Raises:
         RunNotFoundError: There is no such run, and nothing is left of one that was removed.
+        InputError: A version of a catalog draws on it.
     """
     run = Run.find(run_id, store)
+    if not run.is_removed:
+        refuse_held(store, run_id)
     paths = _files(store, run_id)
     if run.is_removed and not paths:
         raise RunNotFoundError(f"The run {run_id!r} in {store.url} was removed already.")
@@ -67,6 +71,7 @@ def remove_run(store: Store, run_id: str, looked_at: Removal | None = None) -> R
 
     Raises:
         RunNotFoundError: There is no such run, and nothing is left of one that was removed.
+        InputError: A version of a catalog draws on it.
         RunBusyError: A process works on it, has done so since it was looked at, or took it over;
             nothing of what that needs is deleted.
     """

@@ -58,7 +58,7 @@ from partwise.runs.documents import (
     run_path,
     sha256_of,
 )
-from partwise.runs.key_texts import parse_key
+from partwise.runs.key_texts import named_partition
 from partwise.runs.kinds import RunKind
 from partwise.runs.ledger import (
     KEY_PREFIX,
@@ -77,7 +77,7 @@ from partwise.runs.unfinished import read_standing
 from partwise.runs.view import AtWork, View, open_view
 from partwise.store.lease import OwnerWatch, held_claim, request_cancel
 from partwise.store.store import Store
-from partwise.tables.keys.partition_keys import Key, KeyClass, KeyColumn, partition_id
+from partwise.tables.keys.partition_keys import Key, KeyColumn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -481,11 +481,7 @@ class Run:
         Raises:
             KeyClassError: The key's values are of another class than the run's keys.
         """
-        columns = self.key_columns
-        is_text = len(columns) == 1 and columns[0].key_class is KeyClass.STRING
-        if isinstance(key, str) and not is_text:
-            key = parse_key(key, columns)
-        return partition_id(key, columns)
+        return named_partition(key, self.key_columns)
 
     def partition(self, key: Key) -> dict[str, Any]:
         """Return the row of `partitions` of one key, which may be a text: see `partition_id`.

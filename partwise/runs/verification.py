@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from partwise.errors import (
+    InputError,
     IntegrityError,
     NewerFormatError,
     PartwiseError,
@@ -30,6 +31,7 @@ from partwise.runs.documents import (
     sha256_of,
     summary_file,
 )
+from partwise.runs.holds import HELD, read_holds
 from partwise.runs.ledger import read_ledger, status_counts
 from partwise.runs.run import Run
 from partwise.runs.steps import finish_earlier_steps
@@ -100,6 +102,7 @@ def verify_run(run_id: str, store: Store) -> Verification:
         _check_bundles(run, shown, found)
         _check_outputs(run, shown, found)
     _check_segments(run, found)
+    _check_holds(run, found)
     return found
 
 
@@ -200,12 +203,13 @@ def _check_bundles(run: Run, ledger: pa.Table, found: Verification) -> None:
             content = run.store.read(run_path(run.run_id, bundle))
         except FileNotFoundError:
             return 0, ["it is gone"]
-        return len(content), list(_wrong_artifacts(content, by_bundle[bundle]))
+        return len(content), list(wrong_artifacts(content, by_bundle[bundle]))
 
     _check_files(sorted(by_bundle), check, found)
 
 
-def _wrong_artifacts(content: bytes, artifacts: list[tuple[str, StoredArtifact]]) -> Iterator[str]:
+def wrong_artifacts(content: bytes, artifacts: list[tuple[str, StoredArtifact]]) -> Iterator[str]:
+    """Yield what is wrong with artifacts of a bundle; each comes with the partition_id it is of."""
     for partition_id, artifact in artifacts:
         stored = content[artifact.offset : artifact.offset + artifact.stored_bytes]
         try:
@@ -259,6 +263,22 @@ def _check_segments(run: Run, found: Verification) -> None:
         found.add(path.removeprefix(root), reason, remedy, can_be_made_again=True)
 
 
+def _check_holds(run: Run, found: Verification) -> None:
+    """Look whether what versions of catalogs draw on is there; they know what it is to be."""
+    try:
+        holds = read_holds(run.store, run.run_id)
+    except NewerFormatError:
+        raise
+    except (RunFormatError, SignatureError) as error:
+        found.add(f"{HELD}/", _said(error), _BACKUP)
+        return
+    found.files += len(holds.counting)
+    for hold in holds.counting:
+        for name in hold.files:
+            if not run.store.exists(run_path(run.run_id, name)):
+                found.add(name, f"it is gone, and {hold.holder} draws on it", _BACKUP)
+
+
 def _said(error: Exception) -> str:
     return " ".join(str(error).split())
 
@@ -273,6 +293,7 @@ def set_aside(found: Verification, store: Store) -> list[str]:
         What was moved, relative to the run.
 
     Raises:
+        InputError: A version of a catalog draws on one of them.
         RunBusyError: A process works on the run.
     """
     paths = [damage.path for damage in found.damages if damage.can_be_made_again]
@@ -280,6 +301,13 @@ def set_aside(found: Verification, store: Store) -> list[str]:
         return []
     with Lease.acquire(store, run_path(found.run_id)) as lease:
         finish_earlier_steps(lease, store, found.run_id)
+        for hold in read_holds(store, found.run_id).counting:
+            if held := set(paths) & set(hold.files):
+                # Its other models are whole, and the catalog reads them.
+                raise InputError(
+                    f"{min(held)} of the run {found.run_id!r} stays in its place, since "
+                    f"{hold.holder} draws on it: {_BACKUP}, or promote other models."
+                )
         for path in paths:
             lease.check()
             aside = run_path(found.run_id, DAMAGED, path.rpartition("/")[2])

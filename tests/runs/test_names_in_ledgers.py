@@ -21,8 +21,9 @@ from partwise.runs.bundle import (
     write_new_file,
 )
 from partwise.runs.documents import ledger_file
-from partwise.runs.ledger import _strange_ids, read_table, write_table
+from partwise.runs.ledger import read_table, write_table
 from partwise.runs.run import Run
+from partwise.runs.stored_names import strange_ids
 from tests.security.forgery import reseal
 
 ELSEWHERE = ("/tmp/x", "../x", "a/../../x", "..", ".", "", "a//b", "a/", "x\0y", "n" * 300)
@@ -160,4 +161,4 @@ IDS = st.text(st.sampled_from("az09_-./\n\0A é"), max_size=6)
 def test_arrow_knows_the_names_of_partitions_as_python_does(names) -> None:
     ours = re.compile(r"[a-z0-9_-][a-z0-9._-]{0,79}")
     strange = [name for name in names if name is None or not ours.fullmatch(name)]
-    assert _strange_ids(pa.chunked_array([names], pa.string())) == strange
+    assert strange_ids(pa.chunked_array([names], pa.string())) == strange
