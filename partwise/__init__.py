@@ -71,6 +71,7 @@ _MODULES = {
     "partwise.sources.sql.query": ("Query",),
     "partwise.publishing.sql_output": ("Table",),
     "partwise.publishing.dataset_output": ("DatasetOutput",),
+    "partwise.catalogs.catalog": ("Catalog",),
     "partwise.datasets.dataset": ("Dataset", "list_datasets"),
     "partwise.datasets.registration": ("register_dataset",),
     "partwise.store.store": ("Store",),
@@ -87,6 +88,7 @@ _MODULES = {
         *("UnkeptModelError", "UnknownFeatureError"),
         *("UnknownModelTypeError", "OpsetError", "CheckpointError", "StoreError", "ScratchError"),
         *("RunExistsError", "RunNotFoundError", "DatasetNotFoundError", "RunBusyError"),
+        *("CatalogNotFoundError", "CatalogConflictError"),
         *(
             "RunFormatError",
             "NewerFormatError",

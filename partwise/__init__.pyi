@@ -8,6 +8,7 @@ from partwise.blocks import (
     StoreBlock,
     TableBlock,
 )
+from partwise.catalogs.catalog import Catalog
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.datasets.dataset import Dataset, list_datasets
@@ -17,6 +18,8 @@ from partwise.engine.scaling import ScalingConfig
 from partwise.environments.environment import Environment
 from partwise.errors import (
     ArtifactNotFoundError,
+    CatalogConflictError,
+    CatalogNotFoundError,
     CheckpointError,
     ClusterError,
     ColumnError,
@@ -219,6 +222,7 @@ __all__ = [
     "Query",
     "Table",
     "DatasetOutput",
+    "Catalog",
     "Dataset",
     "list_datasets",
     "register_dataset",
@@ -251,6 +255,8 @@ __all__ = [
     "RunNotFoundError",
     "DatasetNotFoundError",
     "RunBusyError",
+    "CatalogNotFoundError",
+    "CatalogConflictError",
     "RunFormatError",
     "NewerFormatError",
     "PartitionNotFoundError",

@@ -21,6 +21,8 @@
     ├── RunExistsError (FileExistsError)   the run ID is taken
     ├── RunNotFoundError (LookupError)     no run of that ID in the store
     ├── DatasetNotFoundError (LookupError) no dataset of that name, or no such version of it
+    ├── CatalogNotFoundError (LookupError) no catalog of that name, or no such version of it
+    ├── CatalogConflictError               another version of the catalog was made meanwhile
     ├── RunBusyError                       another process works on the run
     ├── RunFormatError (ValueError)        a document of an unknown or broken format
     │   └── NewerFormatError               a document that a newer release wrote
@@ -154,6 +156,14 @@ class RunNotFoundError(PartwiseError, LookupError):
 
 class DatasetNotFoundError(PartwiseError, LookupError):
     """The store holds no dataset of this name, or not this version of it."""
+
+
+class CatalogNotFoundError(PartwiseError, LookupError):
+    """The store holds no catalog of this name, or not this version of it."""
+
+
+class CatalogConflictError(PartwiseError):
+    """Somebody else has made the next version of a catalog meanwhile; nothing was changed."""
 
 
 class RunBusyError(PartwiseError):

@@ -26,6 +26,7 @@ from cyclopts import App, CycloptsError
 
 from partwise.errors import (
     ArtifactNotFoundError,
+    CatalogNotFoundError,
     DatasetNotFoundError,
     ExportRefusedError,
     InputError,
@@ -55,6 +56,7 @@ _USAGE_ERRORS = (
     PartitionNotFoundError,
     ArtifactNotFoundError,
     DatasetNotFoundError,
+    CatalogNotFoundError,
     ExportRefusedError,
 )
 
@@ -112,6 +114,10 @@ _COMMANDS = {
         "List runs, look into one, write its predictions to a file, go on with it, tidy it.",
     ),
     "data": ("data:data", "Register rows as versions of a dataset, list, show and compare them."),
+    "catalog": (
+        "catalog:catalog",
+        "Show which model is used for each key; go back, pin, retire and tidy up.",
+    ),
     "environments": (
         "environments:environments",
         "List the environments that are built on this machine, and remove old ones.",

@@ -1,0 +1,333 @@
+"""`partwise catalog`: which model is used for each key, how that came about, and changes to it."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Annotated, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from partwise.catalogs.catalog import Catalog
+from partwise.catalogs.documents import CATALOGS, versions_of
+from partwise.flows.cli import output
+from partwise.flows.cli.options import Json, StoreUrl
+from partwise.flows.cli.parsing import COMMON
+from partwise.formatting import counted, shortened
+from partwise.runs.key_texts import key_texts
+from partwise.store.store import Store
+from partwise.store.versions import is_name
+
+catalog = App(
+    name="catalog",
+    help="Show which model is used for each key; go back, pin, retire and tidy up.",
+    default_parameter=COMMON,
+)
+
+Name = Annotated[str, Parameter(name="NAME")]
+Reference = Annotated[str, Parameter(name="NAME[@VERSION]")]
+Key = Annotated[str, Parameter(name="KEY")]
+Keys = Annotated[tuple[str, ...], Parameter(name="KEY")]
+_CHAMPION = ("run_id", "generation", "since_version", "margin", "reason", "pinned", "retired")
+
+
+@catalog.command(name="list")
+def print_catalogs(*, store: StoreUrl = "artifacts", as_json: Json = False) -> int:
+    """List the catalogs in a store, each with its newest version.
+
+    One that cannot be read has no version, and the reason stands below; the exit code stays 0.
+
+    Args:
+        store: A folder, or a URL such as s3://bucket/folder.
+        as_json: Print a JSON object per catalog.
+    """
+    opened = Store.parse(store)
+    rows: list[tuple[Any, ...]] = []
+    unreadable: dict[str, str] = {}
+    for name in filter(is_name, opened.list_folder(CATALOGS)):
+        if not versions_of(opened, name).there():
+            continue
+        try:
+            found = Catalog.open(name, opened)
+        except Exception as error:
+            # Whatever is wrong with one catalog, the others are to be seen.
+            unreadable[name] = output.why_unreadable(error)
+            continue
+        if as_json:
+            output.print_json(_record(found))
+        document = found.document
+        made = (document.created_at, document.origin.action, document.origin.who)
+        rows.append((name, found.version, document.table.rows, len(found.runs), *made))
+    for name, why in unreadable.items():
+        if as_json:
+            output.print_json({"name": name, "status": "UNREADABLE", "error": why})
+        rows.append((name, *[None] * 6))
+    if as_json:
+        return 0
+    if not rows:
+        output.console().print(f"There are no catalogs in {opened.url}.", markup=False)
+        return 0
+    output.print_table(("catalog", "version", "keys", "runs", "made (UTC)", "by", "who"), rows)
+    for name, why in unreadable.items():
+        output.console().print(f"{name}: {why}", markup=False)
+    return 0
+
+
+@catalog.command(name="show")
+def show_catalog(
+    name: Reference,
+    /,
+    *,
+    most: Annotated[int, Parameter(validator=Number(gte=0))] = 20,
+    store: StoreUrl = "artifacts",
+    as_json: Json = False,
+) -> int:
+    """Show a version of a catalog: how it came about, and the champions of its first keys.
+
+    Args:
+        name: The catalog, such as sales@3; without a version the newest.
+        most: How many keys are shown.
+        store: A folder, or a URL such as s3://bucket/folder.
+        as_json: Print a JSON object, and one per key.
+    """
+    opened = Catalog.open(name, Store.parse(store))
+    table = opened.table.slice(0, most)
+    if as_json:
+        output.print_json(_record(opened))
+        for row in _rows(table):
+            output.print_json(row)
+        return 0
+    document = opened.document
+    keys = ", ".join(f"{column.name} ({column.key_class})" for column in opened.key_columns)
+    marked = {column: pc.sum(opened.table[column]).as_py() for column in ("pinned", "retired")}
+    counts = [counted(document.table.rows, "key")]
+    counts += [f"{n:,} {column}" for column, n in marked.items() if n]
+    output.console().print(opened.reference, style="bold", markup=False)
+    fields = {"keys": keys or "none: one model of all rows", "has": ", ".join(counts)}
+    fields["made"] = shortened(document.told)
+    fields |= {name: f"{n:,}" for name, n in document.origin.counts.items()}
+    if document.origin.comparison is not None:
+        fields["comparison"] = document.origin.comparison.run_id
+    fields["runs"] = shortened(", ".join(run.run_id for run in opened.runs))
+    output.print_fields(fields)
+    _print_rows(table, _CHAMPION)
+    if (more := opened.table.num_rows - table.num_rows) > 0:
+        output.console().print(f"and {counted(more, 'more key')}: --most {opened.table.num_rows}")
+    return 0
+
+
+@catalog.command(name="diff")
+def compare_versions(
+    before: Reference,
+    after: Reference,
+    /,
+    *,
+    most: Annotated[int, Parameter(validator=Number(gte=0))] = 100,
+    store: StoreUrl = "artifacts",
+    as_json: Json = False,
+) -> int:
+    """Compare two versions: which keys got another champion, came, went, were pinned or retired.
+
+    Args:
+        before: The earlier version, such as sales@3.
+        after: The later version, such as sales@7, or sales for the newest.
+        most: How many keys are shown; all with --json.
+        store: A folder, or a URL such as s3://bucket/folder.
+        as_json: Print a JSON object per key.
+    """
+    opened = Store.parse(store)
+    old, new = Catalog.open(before, opened), Catalog.open(after, opened)
+    table = old.diff(new)
+    if as_json:
+        for row in _rows(table):
+            output.print_json(row)
+        return 0
+    counts = {each["values"]: each["counts"] for each in table["change"].value_counts().to_pylist()}
+    said = ", ".join(f"{n:,} {change}" for change, n in sorted(counts.items())) or "no difference"
+    out = output.console()
+    out.print(f"{old.reference} -> {new.reference}: {said}", markup=False)
+    shown = ("change", "run_id_before", "run_id", "margin", "reason")
+    _print_rows(table.slice(0, most), shown)
+    if (more := table.num_rows - most) > 0:
+        out.print(f"and {counted(more, 'more key')}: --most {table.num_rows}")
+    return 0
+
+
+@catalog.command(name="history")
+def show_history(
+    name: Name, key: Key, /, *, store: StoreUrl = "artifacts", as_json: Json = False
+) -> int:
+    """Show which champions a key has had, since when, and on what grounds.
+
+    Args:
+        name: The catalog.
+        key: The key, with commas between several columns, or its partition_id.
+        store: A folder, or a URL such as s3://bucket/folder.
+        as_json: Print a JSON object per version that changed it.
+    """
+    table = Catalog.open(name, Store.parse(store)).history(key)
+    if as_json:
+        for row in _rows(table):
+            output.print_json(row)
+        return 0
+    _print_rows(table, ("version", "made_at", "action", "who", *_CHAMPION))
+    return 0
+
+
+@catalog.command(name="rollback")
+def roll_back(
+    name: Name, version: int, /, *, store: StoreUrl = "artifacts", as_json: Json = False
+) -> int:
+    """Make a version with the rows of an earlier one; pinned keys stay as they are.
+
+    Args:
+        name: The catalog.
+        version: The number of the version to go back to.
+        store: A folder, or a URL such as s3://bucket/folder.
+        as_json: Print a JSON object.
+    """
+    before = Catalog.open(name, Store.parse(store))
+    return _tell(before, before.rollback(version), as_json)
+
+
+@catalog.command(name="pin")
+def pin_keys(
+    name: Name, /, *keys: Key, store: StoreUrl = "artifacts", as_json: Json = False
+) -> int:
+    """Have keys keep their champions, whatever a promotion would change.
+
+    Args:
+        name: The catalog.
+        keys: The keys, each with commas between several columns, or their partition_ids.
+        store: A folder, or a URL such as s3://bucket/folder.
+        as_json: Print a JSON object.
+    """
+    before = Catalog.open(name, Store.parse(store))
+    return _tell(before, before.pin(keys), as_json)
+
+
+@catalog.command(name="unpin")
+def unpin_keys(
+    name: Name, /, *keys: Key, store: StoreUrl = "artifacts", as_json: Json = False
+) -> int:
+    """Have promotions change the champions of pinned keys again.
+
+    Args:
+        name: The catalog.
+        keys: The keys, as `pin` takes them.
+        store: A folder, or a URL such as s3://bucket/folder.
+        as_json: Print a JSON object.
+    """
+    before = Catalog.open(name, Store.parse(store))
+    return _tell(before, before.unpin(keys), as_json)
+
+
+@catalog.command(name="retire")
+def retire_keys(
+    name: Name, /, *keys: Key, store: StoreUrl = "artifacts", as_json: Json = False
+) -> int:
+    """Take the champions of keys away: inference goes on to its next level for them.
+
+    Args:
+        name: The catalog.
+        keys: The keys, as `pin` takes them.
+        store: A folder, or a URL such as s3://bucket/folder.
+        as_json: Print a JSON object.
+    """
+    before = Catalog.open(name, Store.parse(store))
+    return _tell(before, before.retire(keys), as_json)
+
+
+@catalog.command(name="verify")
+def verify(reference: Reference, /, *, store: StoreUrl = "artifacts", as_json: Json = False) -> int:
+    """Read all of a catalog, its models too, and compare it with every checksum.
+
+    The exit code is 1 where something differs.
+
+    Args:
+        reference: The catalog, all versions of it, or one.
+        store: A folder, or a URL such as s3://bucket/folder.
+        as_json: Print a JSON object per damage.
+    """
+    from partwise.catalogs.verification import verify_catalog
+
+    found = verify_catalog(reference, Store.parse(store))
+    return output.print_damages(
+        found.damages, found.files, found.size_bytes, found.name, as_json=as_json
+    )
+
+
+@catalog.command(name="gc")
+def collect_versions(
+    name: Name,
+    /,
+    *,
+    keep: Annotated[int, Parameter(validator=Number(gte=1))] = 30,
+    older_than_days: Annotated[float, Parameter(validator=Number(gte=0))] = 30.0,
+    dry_run: bool = False,
+    store: StoreUrl = "artifacts",
+    as_json: Json = False,
+) -> int:
+    """Remove old versions, and what promotions left behind that died.
+
+    `partwise runs gc` then deletes the models that these alone drew on.
+
+    Args:
+        name: The catalog.
+        keep: How many of the newest versions stay in any case.
+        older_than_days: Only those go that were made so many days ago.
+        dry_run: Only list what would go.
+        store: A folder, or a URL such as s3://bucket/folder.
+        as_json: Print a JSON object per file.
+    """
+    from partwise.catalogs.garbage import collect_catalog_garbage
+
+    age = timedelta(days=older_than_days)
+    found = collect_catalog_garbage(
+        Store.parse(store), name, keep=keep, older_than=age, dry_run=dry_run
+    )
+    output.print_garbage(found, name, dry_run=dry_run, as_json=as_json)
+    return 0
+
+
+def _tell(before: Catalog, after: Catalog, as_json: bool) -> int:
+    """Print what became of a change."""
+    if as_json:
+        output.print_json({**_record(after), "is_new": after.version != before.version})
+        return 0
+    said = f"{after.reference}: {counted(before.diff(after).num_rows, 'key')} changed"
+    if after.version == before.version:
+        said = f"{after.reference} is so already: no new version."
+    output.console().print(said, markup=False)
+    return 0
+
+
+def _record(found: Catalog) -> dict[str, Any]:
+    """Return a version as a JSON line has it."""
+    document = found.document
+    names = {"format_version", "keys", "runs", "table", "token"}
+    return {
+        "reference": found.reference,
+        **document.model_dump(mode="json", exclude=names),
+        "key_columns": {column.name: column.key_class for column in found.key_columns},
+        "n_keys": document.table.rows,
+        "runs": [run.run_id for run in found.runs],
+    }
+
+
+def _rows(table: pa.Table) -> Sequence[Mapping[str, Any]]:
+    """Return rows for JSON, with the key as it is typed."""
+    texts = key_texts(table)
+    rows = table.to_pylist()
+    for row in rows:
+        if "metrics" in row:
+            row["metrics"] = dict(row["metrics"] or ())
+    return [{"key": text, **row} for text, row in zip(texts, rows, strict=True)]
+
+
+def _print_rows(table: pa.Table, names: Sequence[str]) -> None:
+    if not table.num_rows:
+        return
+    columns = [table[name].to_pylist() for name in names]
+    output.print_table(("key", *names), list(zip(key_texts(table), *columns, strict=True)))

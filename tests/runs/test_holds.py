@@ -1,0 +1,148 @@
+"""Holds: what keeps files of a run that a newer generation replaced."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from partwise.catalogs.garbage import collect_catalog_garbage
+from partwise.errors import InputError, RunFormatError, SignatureError
+from partwise.runs import holds
+from partwise.runs.bundle import artifact_from_row
+from partwise.runs.garbage import collect_garbage
+from partwise.runs.holds import read_holds
+from partwise.runs.removal import remove_run
+from partwise.runs.run import Run
+from partwise.runs.verification import set_aside, verify_run
+from partwise.store import signing
+from partwise.store.signing import KEYS_VARIABLE, STATE_VARIABLE
+from partwise.store.store import Store
+from tests.one_catalog import Words, promote, said, train, words
+
+FIRST = {"a": 1.0, "b": 2.0}
+OTHER = {"a": 7.0, "b": 8.0}
+
+
+def gc(store: Store) -> list[str]:
+    return [path for path, _ in collect_garbage(store, "run", dry_run=False, grace_hours=0).files]
+
+
+def overwritten(store: Store) -> Store:
+    """Return a store whose run was overwritten after a catalog drew on it."""
+    train(store, "run", FIRST)
+    promote(store, "run")
+    train(store, "run", OTHER)
+    return store
+
+
+def test_what_a_version_draws_on_outlives_an_overwrite(store) -> None:
+    held = overwritten(store)
+    old = promote(held, "run").document.base
+    assert gc(held) != []
+    assert words(promote(held, "run")) == said(OTHER)
+    assert words(type(promote(held, "run")).open(f"sales@{old}", held)) == said(FIRST)
+    # With the ledger, the generation can be opened as a whole.
+    shown = Run.open("run", held, generation=1)
+    assert shown.model("a", Words()) == "a 1.0"
+    assert verify_run("run", held).damages == []
+    assert gc(held) == []
+    # Once no version draws on it any more, it is garbage like any other.
+    gone = collect_catalog_garbage(held, "sales", keep=1, older_than=timedelta(0), dry_run=False)
+    assert {path.split("/")[0] for path, _ in gone} == {"catalogs", "runs"}
+    deleted = gc(held)
+    assert any("/bundles/" in path for path in deleted)
+    assert "runs/run/generations/0001.ledger.parquet" in deleted
+    assert words(promote(held, "run")) == said(OTHER)
+
+
+def test_a_run_that_a_catalog_draws_on_is_not_removed(local_store) -> None:
+    held = overwritten(local_store)
+    with pytest.raises(InputError, match=r"run 'run' is drawn on by catalog://sales@1: retire"):
+        remove_run(held, "run")
+    train(held, "other", OTHER)
+    for _ in range(3):
+        promote(held, "other")
+        promote(held, "run")
+    with pytest.raises(InputError, match=r"@1, .+@5 and 1 more version: retire"):
+        remove_run(held, "run")
+    promote(held, "other")
+    collect_catalog_garbage(held, "sales", keep=1, older_than=timedelta(0), dry_run=False)
+    assert remove_run(held, "run").files > 4
+
+
+def test_a_hold_without_a_version_counts_for_a_day(local_store, monkeypatch) -> None:
+    held = overwritten(local_store)
+    (hold,) = read_holds(held, "run").counting
+    held.delete("catalogs/sales/versions/0001.json")
+    assert read_holds(held, "run").counting == (hold,)
+    assert not any("/bundles/" in path for path in gc(held))
+    monkeypatch.setattr(holds, "UNUSED_FOR", timedelta(0))
+    assert read_holds(held, "run").stale == (hold.path,)
+    assert hold.path in gc(held)
+    assert held.list("runs/run/held/") == []
+
+
+def test_one_whose_number_another_version_took_does_not_count(local_store) -> None:
+    held = overwritten(local_store)
+    (hold,) = read_holds(held, "run").counting
+    held.write(hold.document, b"another one")
+    assert read_holds(held, "run").stale == (hold.path,)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"format_version": 99}', b"x" * 100])
+def test_a_damaged_hold_has_nothing_deleted(local_store, content) -> None:
+    train(local_store, "run", FIRST)
+    promote(local_store, "run")
+    train(local_store, "run", OTHER)
+    (path,) = local_store.list("runs/run/held/")
+    whole = local_store.read(path)
+    for wrong in (content, whole.replace(b"bundles/", b"bundlez/")):
+        local_store.write(path, wrong)
+        for refused in (gc, lambda store: remove_run(store, "run")):
+            with pytest.raises(RunFormatError, match=r"held/.+delete it if no version"):
+                refused(local_store)
+        (damage,) = verify_run("run", local_store).damages
+        assert "held/" in str(damage)
+    local_store.delete(path)
+    local_store.write(f"{path[:-5]}x.json", whole)
+    with pytest.raises(RunFormatError, match="belongs elsewhere"):
+        gc(local_store)
+
+
+def test_with_keys_a_hold_has_to_be_signed(local_store, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
+    monkeypatch.setattr(signing, "_of_blocks", [])
+    monkeypatch.setenv(KEYS_VARIABLE, f"ours:{'a1' * 32}")
+    train(local_store, "run", FIRST)
+    promote(local_store, "run")
+    assert len(read_holds(local_store, "run").counting) == 1
+    monkeypatch.setenv(KEYS_VARIABLE, f"other:{'b2' * 32}")
+    with pytest.raises(SignatureError, match="key 'ours'"):
+        read_holds(local_store, "run")
+
+
+def test_what_is_held_is_looked_at_and_stays_in_its_place(local_store) -> None:
+    run = train(local_store, "run", FIRST)
+    promote(local_store, "run")
+    artifact = artifact_from_row(run.ledger["artifacts"][0][0].as_py())
+    path = Path(local_store.url, "runs/run", artifact.bundle)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: artifact.offset] + b"X" + whole[artifact.offset + 1 :])
+    found = verify_run("run", local_store)
+    with pytest.raises(InputError, match=r"stays in its place, since catalog://sales@1 draws"):
+        set_aside(found, local_store)
+    assert path.exists()
+    path.unlink()
+    texts = [str(damage) for damage in verify_run("run", local_store).damages]
+    assert any("it is gone, and catalog://sales@1 draws on it" in text for text in texts)
+
+
+def test_the_time_of_a_hold_is_the_later_of_two(local_store, monkeypatch) -> None:
+    """A clock that is behind by days, as of whoever promotes, has no hold count less."""
+    train(local_store, "run", FIRST)
+    promote(local_store, "run")
+    (hold,) = read_holds(local_store, "run").counting
+    local_store.delete(hold.document)
+    behind = hold.model_copy(update={"created_at": datetime.now(UTC) - timedelta(days=3)})
+    local_store.write(hold.path, behind.to_bytes(hold.path))
+    assert len(read_holds(local_store, "run").counting) == 1
