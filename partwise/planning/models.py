@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from partwise.calls.partitions import InferCall
+from partwise.catalogs.catalog import Catalog
+from partwise.catalogs.documents import CATALOG_SCHEME
 from partwise.engine.fallbacks import Constant
 from partwise.engine.infer_work import Level
 from partwise.errors import InputError, ModelNotFoundError, RunNotFoundError
@@ -105,6 +107,10 @@ def first_models(call: InferCall, store: Store) -> FirstModels:
         RunNotFoundError, CatalogNotFoundError: There is no such run or version.
     """
     name = _first_name(call)
+    if name.startswith(CATALOG_SCHEME):
+        catalog = Catalog.open(name, store)
+        title = f"the catalog {catalog.reference!r}"
+        return FirstModels(title=title, key_columns=catalog.key_columns, recipe=None)
     run = Run.open(name.removeprefix(RUN_SCHEME), store)
     check_has_models(run, takes_exports=True)
     keys = () if has_one_model(run) else run.key_columns
@@ -181,6 +187,15 @@ def open_models(
         ModelNotFoundError: The run has no model.
         SerdeError: A model can be read by no native serde, nor by `serde`.
     """
+    if name.startswith(CATALOG_SCHEME):
+        if form not in ("native", "onnx"):
+            raise InputError(
+                f"format is {form!r}, and a catalog has models as they were trained, or as they "
+                'were exported to "onnx".'
+            )
+        found = Catalog.open(name, store).model_set(form)
+        check_serdes(found, serde)
+        return found
     run = Run.open(name.removeprefix(RUN_SCHEME), store)
     run = run if form == "native" else find_exports(run, form)
     check_has_models(run, takes_exports=True)
