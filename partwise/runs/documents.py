@@ -48,7 +48,7 @@ from partwise.store.signing import seal, unseal
 from partwise.store.strict_json import parse_json
 from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 SEALED_SINCE = 3
 """The first format version of documents that end in a checksum of their own."""
 RUNS = "runs"
@@ -178,7 +178,6 @@ class KeyColumnDocument(BaseModel):
 class RunDocument(Document):
     """`run.json`: what a run is, for as long as it exists."""
 
-    format_version: int = 4
     run_id: str
     kind: RunKind
     keys: tuple[KeyColumnDocument, ...]

@@ -22,7 +22,7 @@ from tests.reference.values import COLUMNS, NESTED, PLAIN, code, python, values
 from tests.reference.write_reference import described, expected_of, predictions_of_models
 
 FOLDER = Path(__file__).parent
-VERSIONS = ("v1", "v2", "v3")
+VERSIONS = ("v1", "v2", "v3", "v4")
 VALUES: dict[str, Any] = json.loads((FOLDER / "v1" / "values.json").read_text())
 VALUES_2: dict[str, Any] = json.loads((FOLDER / "v2" / "values.json").read_text())
 """Since canonical bytes keep the order of dicts: those of code and params are others than in v1."""
