@@ -62,6 +62,9 @@ def champions_of(run: Run, exports: Run | None = None) -> pa.Table:
     Their `promoted_at` and `since_version` are null: the version that they become part of fills
     them in. `exports` is a run of exports of these models: what it has is noted as well, but for
     exports that are older than the model by now.
+
+    Raises:
+        InputError: It is one of exports of another run's.
     """
     models = models_of(ledger_of_models(run))
     is_one = has_one_model(run)
@@ -74,7 +77,7 @@ def champions_of(run: Run, exports: Run | None = None) -> pa.Table:
         "generation": models["generation"],
         "owner": models["partition_id"],
         "native": _struct([models[name] for name in _FILES], FILES),
-        "onnx": pa.nulls(n, EXPORT) if exports is None else _exported(models, exports),
+        "onnx": pa.nulls(n, EXPORT) if exports is None else _exported(models, run, exports),
         "rows": models["rows"],
         "metrics": models["metrics"],
         **dict.fromkeys(("comparison", "reason"), pa.repeat("", n)),
@@ -86,7 +89,11 @@ def champions_of(run: Run, exports: Run | None = None) -> pa.Table:
     return in_order(pa.table([*(models[name] for name in keys), *columns], names=names))
 
 
-def _exported(models: pa.Table, exports: Run) -> pa.Array:
+def _exported(models: pa.Table, run: Run, exports: Run) -> pa.Array:
+    if exports.document.training_run_id != run.run_id:
+        raise InputError(
+            f"The run {exports.run_id!r} has no exports of the models of {run.run_id!r}."
+        )
     found = models_of(exports.ledger)
     places = pc.index_in(models["partition_id"], found["partition_id"].combine_chunks())
     found = found.take(places)

@@ -1,5 +1,6 @@
 """Versions of a catalog: what they hold, how they change, and what is refused."""
 
+import dataclasses
 import datetime as dt
 import json
 import threading
@@ -24,9 +25,12 @@ from partwise.errors import (
     RunBusyError,
     SerdeError,
 )
+from partwise.models.serdes import serde_name
+from partwise.runs.removal import remove_run
 from partwise.runs.run import Run
 from partwise.store.lease import Lease
 from tests.one_catalog import Words, all_words, promote, said, schema, train, words
+from tests.run_maker import RunMaker
 
 FIRST = {"a": 1.0, "b": 2.0, "c": 3.0}
 SECOND = {"b": 20.0, "d": 4.0}
@@ -374,3 +378,60 @@ def test_the_document_says_how_it_came_about(local_store) -> None:
     assert content["table"]["rows"] == 3
     assert [run["run_id"] for run in content["runs"]] == ["first"]
     assert content["runs"][0]["ledgers"] == ["generations/0001.ledger.parquet"]
+
+
+def exported(store, of: dict[str, float]) -> Run:
+    """Make a run of exports, whose files are words too."""
+    maker = RunMaker(store, "exports", "export", serde_name(Words()))
+    maker.identity = dataclasses.replace(maker.identity, models=("run://run",))
+    maker.begin("overwrite")
+    maker.commit(*((key, "DONE", value) for key, value in of.items()))
+    return maker.end(len(of))
+
+
+def test_exports_are_noted_beside_their_models_unless_they_are_older(local_store) -> None:
+    train(local_store, "run", {"a": 1.0, "b": 2.0})
+    exports = exported(local_store, {"a": 10.0})
+    rows = champions_of(Run.open("run", local_store), exports)
+    origin = Origin(action="promote")
+    catalog = commit_version(local_store, "sales", base=None, champions=rows, origin=origin)
+    catalog = Catalog.open("sales", local_store)
+    assert catalog.model("a", Words(), format="onnx") == "a 10.0"
+    assert catalog.model("a", Words()) == "a 1.0"
+    with pytest.raises(ModelNotFoundError, match=r"'b' of .+ has no model in the format 'onnx'"):
+        catalog.model("b", Words(), format="onnx")
+    models = catalog.model_set("onnx").models.to_pylist()
+    assert [(row["run_id"], row["owner"]) for row in models] == [
+        ("exports", catalog.partition_id("a"))
+    ]
+    # The run of exports is drawn on as well.
+    assert [run.run_id for run in catalog.runs] == ["exports", "run"]
+    with pytest.raises(InputError, match="'exports' is drawn on by catalog://sales@1"):
+        remove_run(local_store, "exports")
+    train(local_store, "other", {"a": 1.0})
+    with pytest.raises(InputError, match="'exports' has no exports of the models of 'other'"):
+        champions_of(Run.open("other", local_store), exports)
+    # What was exported was the model of before.
+    train(local_store, "run", {"a": 5.0, "b": 2.0})
+    assert champions_of(Run.open("run", local_store), exports)["onnx"].null_count == 2
+
+
+def test_a_run_of_one_model_makes_a_catalog_of_one_row(local_store) -> None:
+    maker = RunMaker(
+        local_store, "one", "train-distributed", serde_name(Words()), keys=schema(rank=pa.int64())
+    )
+    maker.begin("overwrite")
+    maker.commit((0, "DONE", 3.0))
+    maker.end(1)
+    promote(local_store, "one")
+    catalog = Catalog.open("sales", local_store)
+    assert (catalog.key_columns, catalog.row()["partition_id"]) == ((), "all")
+    assert catalog.model(serde=Words()) == "0 3.0"
+    found = catalog.model_set()
+    assert (found.key_columns, found.models["hash"].to_pylist()) == ((), [None])
+    assert catalog.history()["version"].to_pylist() == [1]
+    assert catalog.pin(["all"]).row()["pinned"]
+    train(local_store, "many", FIRST)
+    many = promote(local_store, "many", "others")
+    with pytest.raises(InputError, match="name the key"):
+        many.model(serde=Words())

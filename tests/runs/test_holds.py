@@ -5,8 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from partwise.catalogs.commit import commit_version
+from partwise.catalogs.documents import Origin
 from partwise.catalogs.garbage import collect_catalog_garbage
-from partwise.errors import InputError, RunFormatError, SignatureError
+from partwise.catalogs.rows import champions_of
+from partwise.errors import (
+    InputError,
+    IntegrityError,
+    RunBusyError,
+    RunFormatError,
+    SignatureError,
+)
+from partwise.models.serdes import serde_name
 from partwise.runs import holds
 from partwise.runs.bundle import artifact_from_row
 from partwise.runs.garbage import collect_garbage
@@ -18,6 +28,8 @@ from partwise.store import signing
 from partwise.store.signing import KEYS_VARIABLE, STATE_VARIABLE
 from partwise.store.store import Store
 from tests.one_catalog import Words, promote, said, train, words
+from tests.run_maker import RunMaker
+from tests.two_drivers import silent_owners
 
 FIRST = {"a": 1.0, "b": 2.0}
 OTHER = {"a": 7.0, "b": 8.0}
@@ -146,3 +158,55 @@ def test_the_time_of_a_hold_is_the_later_of_two(local_store, monkeypatch) -> Non
     behind = hold.model_copy(update={"created_at": datetime.now(UTC) - timedelta(days=3)})
     local_store.write(hold.path, behind.to_bytes(hold.path))
     assert len(read_holds(local_store, "run").counting) == 1
+
+
+def test_who_lost_the_run_before_its_hold_was_there_makes_no_version(
+    local_store, monkeypatch
+) -> None:
+    train(local_store, "run", FIRST)
+    create = holds.create_hold
+
+    def overtaken(store: Store, hold: holds.Hold) -> None:
+        monkeypatch.setattr(holds, "create_hold", create)
+        with silent_owners():
+            train(store, "run", OTHER)
+            assert any("/bundles/" in path for path in gc(store))
+        create(store, hold)
+
+    monkeypatch.setattr(holds, "create_hold", overtaken)
+    with pytest.raises(RunBusyError, match="was taken over"):
+        promote(local_store, "run")
+    assert local_store.list("catalogs/") == []
+    assert local_store.list("runs/run/held/") == []
+    assert words(promote(local_store, "run")) == said(OTHER)
+
+
+def test_models_that_were_tidied_up_since_they_were_chosen_make_no_version(local_store) -> None:
+    rows = champions_of(train(local_store, "run", FIRST))
+    train(local_store, "run", OTHER)
+    origin = Origin(action="promote")
+    # While the bundles are there, those of before can be promoted.
+    commit_version(local_store, "kept", base=None, champions=rows, origin=origin)
+    collect_catalog_garbage(local_store, "kept", keep=1, older_than=timedelta(0), dry_run=False)
+    local_store.delete_folder("catalogs/kept")
+    local_store.delete_folder("runs/run/held")
+    gc(local_store)
+    with pytest.raises(IntegrityError, match="is gone: the run was overwritten and tidied up"):
+        commit_version(local_store, "sales", base=None, champions=rows, origin=origin)
+    assert local_store.list("catalogs/") == []
+
+
+def test_a_run_that_never_was_complete_is_refused(local_store) -> None:
+    maker = RunMaker(local_store, "run", "train", serde_name(Words()))
+    maker.begin()
+    maker.commit(("a", "DONE", 1.0), ("b", "DONE", 2.0))
+    maker.die()
+    with pytest.raises(InputError, match="was never complete: resume it first"):
+        promote(local_store, "run")
+
+
+def test_of_ledgers_those_that_describe_a_bundle_are_held() -> None:
+    ledgers = [f"generations/{number:04d}.ledger.parquet" for number in (1, 3, 4, 9)]
+    bundles = [f"bundles/00000-g{number:04d}{'ab' * 4}-001.zip" for number in (2, 3, 9)]
+    assert holds.needed_files([*bundles, *ledgers]) == (*bundles, ledgers[1], ledgers[3])
+    assert holds.needed_files(ledgers) == ()
