@@ -11,10 +11,8 @@ from partwise.runs.documents import run_path
 from partwise.runs.run import Run
 from partwise.store.lease import OwnerWatch
 
-LOOK_S = 1.0
-"""Between two looks on a terminal: on S3 each is some six requests."""
 LINE_S = 10.0
-"""Elsewhere, between two lines, of which there is one where something has changed."""
+"""Between two lines that are no terminal's, of which there is one where something has changed."""
 
 
 def follow(run: Run) -> None:
@@ -22,18 +20,16 @@ def follow(run: Run) -> None:
     watch = OwnerWatch(run.store, run_path(run.run_id))
     if sys.stdout.isatty():
         with Live(console=output.console(), auto_refresh=False, transient=True) as live:
-            while watch.is_at_work():
+            for _ in watch.looks():
                 live.update(_line(run), refresh=True)
-                time.sleep(LOOK_S)
         return
     said_at, said = -LINE_S, ""
-    while watch.is_at_work():
+    for _ in watch.looks():
         line, now = str(_line(run)), time.monotonic()
         if line != said and now - said_at >= LINE_S:
             output.console().print(line, markup=False)
             sys.stdout.flush()
             said_at, said = now, line
-        time.sleep(LOOK_S)
 
 
 def _line(run: Run) -> Text:

@@ -30,7 +30,8 @@ from partwise.runs.ledger import (
     write_table,
 )
 from partwise.runs.outputs import rewrite_partial_files, unreferenced_outputs
-from partwise.runs.run import Run, began_in
+from partwise.runs.progress import began_in
+from partwise.runs.run import Run
 from partwise.runs.view import seen_of
 from partwise.store.seen import remember
 from partwise.tables.keys.partition_keys import KeyColumn, partition_ids

@@ -3,10 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from partwise.formatting import duration
 from partwise.outcomes import HAVE_NO_END, PartitionStatus, RunStatus
-from partwise.runs.unfinished import Standing
+from partwise.runs.ledger import status_counts
+from partwise.runs.unfinished import read_standing
+
+if TYPE_CHECKING:
+    # A run says how far it is by this module.
+    from partwise.runs.run import Run
 
 _PENDING, _RUNNING = HAVE_NO_END
 
@@ -41,7 +50,7 @@ class RunProgress:
     @property
     def finished(self) -> int:
         """Partitions that have an outcome."""
-        return sum(n for status, n in self.counts.items() if status not in HAVE_NO_END)
+        return _ended(self.counts)
 
     @property
     def left(self) -> timedelta | None:
@@ -66,19 +75,76 @@ class RunProgress:
         return text
 
 
-def in_order(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return counts without zeros, in the order of the statuses."""
-    return {each.value: n for each in PartitionStatus if (n := counts.get(each.value, 0)) > 0}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtWork:
+    """A generation that was begun and has not ended: at work, or its process died."""
+
+    generation: int
+    since: datetime
+    committed: int
+    """Partitions, those that it kept included."""
+    partitions: int | None
+    """How many there are; None: a release before version 2 of the format began it."""
+
+    def __str__(self) -> str:
+        since = f"{self.since:%Y-%m-%d %H:%M} UTC"
+        total = "" if self.partitions is None else f" of {self.partitions:,}"
+        return f"generation {self.generation} at work since {since}, {self.committed:,}{total}"
 
 
-def with_pending(counts: Mapping[str, int], total: int | None) -> dict[str, int]:
-    """Return counts with those that have no row yet, in the order of the statuses."""
-    left = max(0, (total or 0) - sum(counts.values()))
-    return in_order({**counts, _PENDING: counts.get(_PENDING, 0) + left})
+def how_far(run: "Run") -> AtWork | None:
+    """Return how far the newest generation of a run is; None: it has ended, or none was begun."""
+    if run.generation == 0 or run.summary is not None:
+        return None
+    document = run.read_generation_document()
+    return AtWork(
+        generation=run.generation,
+        since=document.started_at,
+        committed=_ended(status_counts(run.newest.ledger)),
+        partitions=document.partitions,
+    )
 
 
-def told_counts(standing: Standing, total: int | None) -> dict[str, int]:
-    """Return the counts that a process told, with those that have not ended."""
-    counts = in_order(standing.counts)
-    left = max(0, (total or 0) - sum(counts.values()))
-    return with_pending({**counts, _RUNNING: min(left, standing.running)}, total)
+def read_progress(run: "Run", *, has_process: bool) -> RunProgress:
+    """Return how far a run is that was opened just now.
+
+    `has_process`: whether a process worked on it before it was opened.
+    """
+    begun = run.read_generation_document() if run.generation else None
+    total = None if begun is None else begun.partitions
+    counts: Mapping[str, int] = {}
+    standing, kept = None, 0
+    if run.summary is not None:
+        counts, kept = run.summary.counts, run.summary.kept
+        total = sum(counts.values())
+    elif begun is not None:
+        standing = read_standing(run.store, run.run_id, run.generation)
+        if standing is None:
+            counts = status_counts(run.newest.ledger)
+        else:
+            left = max(0, (total or 0) - sum(standing.counts.values()))
+            counts = {**standing.counts, _RUNNING: min(left, standing.running)}
+            kept = standing.kept
+    pending = counts.get(_PENDING, 0) + max(0, (total or 0) - sum(counts.values()))
+    counts = {**counts, _PENDING: pending}
+    return RunProgress(
+        status=run.status,
+        generation=run.generation,
+        # Without zeros, in the order of the statuses.
+        counts={each.value: n for each in PartitionStatus if (n := counts.get(each.value, 0)) > 0},
+        total=total,
+        kept=kept,
+        since=run.document.created_at if begun is None else begun.started_at,
+        heard_at=None if standing is None else standing.at,
+        has_process=has_process and run.summary is None,
+    )
+
+
+def began_in(ledger: pa.Table, generation: int) -> int:
+    """Return how many partitions a generation made an attempt at."""
+    ours = pc.equal(ledger["generation"], generation)
+    return int(pc.sum(pc.and_(ours, pc.greater(ledger["attempts"], 0))).as_py() or 0)
+
+
+def _ended(counts: Mapping[str, int]) -> int:
+    return sum(count for status, count in counts.items() if status not in HAVE_NO_END)

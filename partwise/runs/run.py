@@ -1,7 +1,5 @@
 """The handle of a run: its status, its partitions, their models, logs and artifacts."""
 
-import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +22,7 @@ from partwise.errors import (
 )
 from partwise.formatting import nearest, some_of_those_there
 from partwise.models.serdes import ModelSerde, resolve_serde, serde_by_name
-from partwise.outcomes import HAVE_NO_END, RunStatus
+from partwise.outcomes import RunStatus
 from partwise.runs.artifact_files import WrittenFiles, write_artifact_files
 from partwise.runs.bundle import (
     EVAL_RESULTS,
@@ -71,10 +69,9 @@ from partwise.runs.ledger import (
 )
 from partwise.runs.output_types import mixed_types
 from partwise.runs.portfolio import Portfolio, read_portfolio
-from partwise.runs.progress import RunProgress, in_order, told_counts, with_pending
+from partwise.runs.progress import AtWork, RunProgress, began_in, how_far, read_progress
 from partwise.runs.trials import Trial, best_of, best_row, read_trials, trials_table
-from partwise.runs.unfinished import read_standing
-from partwise.runs.view import AtWork, View, open_view
+from partwise.runs.view import View, open_view
 from partwise.store.lease import OwnerWatch, held_claim, request_cancel
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import Key, KeyColumn
@@ -82,8 +79,6 @@ from partwise.tables.keys.partition_keys import Key, KeyColumn
 if TYPE_CHECKING:
     import pandas as pd
 
-LOOK_S = 1.0
-"""So often `wait` looks: on S3 that is three requests."""
 NEVER = pa.nulls(0, pa.timestamp("us", tz="UTC"))
 ONLY: Key = object()
 """Stands for the key of the only partition with a model."""
@@ -160,7 +155,9 @@ class Run:
                     f"The run {run_id!r} in {opened.url} has no {RUN_DOCUMENT}: its rows "
                     "could not be loaded, so that it was never begun, or the file was deleted."
                 ) from None
-            known = some_of_those_there(_there(opened, nearest(run_id, names) or names[-3:]))
+            near = nearest(run_id, names) or names[-3:]
+            there = [name for name in near if not list_generations(opened, name).is_removed]
+            known = some_of_those_there(there)
             raise RunNotFoundError(f"There is no run {run_id!r} in {opened.url}{known}.") from None
         return cls._of(opened, run_id, content, RunDocument)
 
@@ -279,15 +276,7 @@ class Run:
     @cached_property
     def at_work(self) -> AtWork | None:
         """How far the newest generation is; None where it has ended, or none was begun."""
-        if self.generation == 0 or self.summary is not None:
-            return None
-        document = self.read_generation_document()
-        return AtWork(
-            generation=self.generation,
-            since=document.started_at,
-            committed=ended_in(self.newest.ledger),
-            partitions=document.partitions,
-        )
+        return how_far(self)
 
     def progress(self) -> RunProgress:
         """Return how far the newest generation is by now, from any process, also a resume's.
@@ -303,33 +292,7 @@ class Run:
         """
         # First, so that of a process that ends in between its end is seen.
         has_process = held_claim(self.store, run_path(self.run_id)) > 0
-        return Run.open(self.run_id, self.store)._progress(has_process)
-
-    def _progress(self, has_process: bool) -> RunProgress:
-        document = self.read_generation_document() if self.generation else None
-        total = None if document is None else document.partitions
-        standing, kept = None, 0
-        if self.summary is not None:
-            counts, kept = in_order(self.summary.counts), self.summary.kept
-            total = sum(counts.values())
-        elif document is None:
-            counts = {}
-        else:
-            standing = read_standing(self.store, self.run_id, self.generation)
-            if standing is None:
-                counts = with_pending(status_counts(self.newest.ledger), total)
-            else:
-                counts, kept = told_counts(standing, total), standing.kept
-        return RunProgress(
-            status=self.status,
-            generation=self.generation,
-            counts=counts,
-            total=total,
-            kept=kept,
-            since=self.document.created_at if document is None else document.started_at,
-            heard_at=None if standing is None else standing.at,
-            has_process=has_process and self.summary is None,
-        )
+        return read_progress(self.refresh(), has_process=has_process)
 
     @property
     def status(self) -> RunStatus:
@@ -345,10 +308,8 @@ class Run:
         Raises:
             StoreError: The store cannot be read.
         """
-        watch = OwnerWatch(self.store, run_path(self.run_id))
-        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        while watch.is_at_work() and (left_s := deadline - time.monotonic()) > 0:
-            time.sleep(min(left_s, LOOK_S))
+        for _ in OwnerWatch(self.store, run_path(self.run_id)).looks(timeout_s):
+            pass
         return self.refresh().status
 
     def cancel(self) -> bool:
@@ -761,7 +722,11 @@ class Run:
         names, sums = (table[name].to_pylist() for name in ("rows_file", "rows_sha256"))
         checksums = dict(zip(names, sums, strict=True))
         for path, group in chosen.groupby("rows_file", sort=True):
-            content = self._read_output(str(path))
+            try:
+                # Also one that a newer generation has replaced since.
+                content = read_output(self.store, self.run_id, str(path))
+            except FileNotFoundError as error:
+                raise self._view.lost(str(path), "is gone") from error
             expected = checksums[str(path)], int(group["rows_in_file"].iloc[0])
             rows = output_rows(content, f"{self.run_id}/{path}", *expected)
             if columns is not None:
@@ -774,13 +739,6 @@ class Run:
                 rows = rows.take(pa.array(np.concatenate(spans)))
             yield rows.replace_schema_metadata(None)
 
-    def _read_output(self, name: str) -> bytes:
-        """Return a file of output rows, also one that a newer generation has replaced since."""
-        try:
-            return read_output(self.store, self.run_id, name)
-        except FileNotFoundError as error:
-            raise self._view.lost(name, "is gone") from error
-
     def failures(self) -> pa.Table:
         """Return failures grouped by fingerprint: type, message, count and sample keys, most first.
 
@@ -789,20 +747,3 @@ class Run:
         Columns: error_fingerprint, error_type, error_message, count, sample (partition_ids).
         """
         return group_failures(self.newest.ledger)
-
-
-def _there(store: Store, names: Sequence[str]) -> list[str]:
-    """Return those of a few runs that were not removed."""
-    return [name for name in names if not list_generations(store, name).is_removed]
-
-
-def ended_in(ledger: pa.Table) -> int:
-    """Return how many partitions have an outcome."""
-    counts = status_counts(ledger)
-    return sum(count for status, count in counts.items() if status not in HAVE_NO_END)
-
-
-def began_in(ledger: pa.Table, generation: int) -> int:
-    """Return how many partitions a generation made an attempt at."""
-    ours = pc.equal(ledger["generation"], generation)
-    return int(pc.sum(pc.and_(ours, pc.greater(ledger["attempts"], 0))).as_py() or 0)

@@ -9,8 +9,7 @@ equals the newest. So nothing that was there goes, and nothing is mixed.
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from functools import cached_property
 
 import pyarrow as pa
@@ -49,23 +48,6 @@ from partwise.store.signing import check_signed, signer
 from partwise.store.store import Store
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AtWork:
-    """A generation that was begun and has not ended: at work, or its process died."""
-
-    generation: int
-    since: datetime
-    committed: int
-    """Partitions, those that it kept included."""
-    partitions: int | None
-    """How many there are; None: a release before version 2 of the format began it."""
-
-    def __str__(self) -> str:
-        since = f"{self.since:%Y-%m-%d %H:%M} UTC"
-        total = "" if self.partitions is None else f" of {self.partitions:,}"
-        return f"generation {self.generation} at work since {since}, {self.committed:,}{total}"
 
 
 class View:

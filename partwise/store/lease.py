@@ -24,6 +24,7 @@ files are there, or the owner finds that it may not.
 import contextlib
 import itertools
 import json
+import math
 import os
 import re
 import threading
@@ -44,6 +45,9 @@ TELL_S = 2.0
 """That, where the owner says how its work stands."""
 GIVE_WAY_S = 30.0
 """How long an owner that gives way is waited for."""
+
+LOOK_S = 1.0
+"""Between two looks of who waits for the end: on S3 each is three requests."""
 
 _POLL_S = 0.5
 _CLAIM = re.compile(r"(\d{4,})\.json")
@@ -364,6 +368,13 @@ class OwnerWatch:
         if seen != self._last:
             self._last, self._moved_at = seen, time.monotonic()
         return time.monotonic() - self._moved_at < self._silence_s
+
+    def looks(self, timeout_s: float | None = None) -> Iterator[None]:
+        """Come back every second while somebody works on the run, at most for so long."""
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while self.is_at_work() and (left_s := deadline - time.monotonic()) > 0:
+            yield
+            time.sleep(min(left_s, LOOK_S))
 
 
 def _wait_until_free(

@@ -15,7 +15,7 @@ from partwise.outcomes import CANCELLED
 @pytest.fixture
 def follow(make_run, capsys, monkeypatch):
     """Follow a run that ends, as `end` has it, as soon as it has been looked at a few times."""
-    monkeypatch.setattr(run_following, "LOOK_S", 0.01)
+    monkeypatch.setattr("partwise.store.lease.LOOK_S", 0.01)
     monkeypatch.setattr(run_following, "LINE_S", 0.0)
 
     def call(end, *words: str) -> tuple[int, str, str]:
