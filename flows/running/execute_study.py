@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import pyarrow as pa
 from distributed import Client
 from distributed import wait as wait_for_tasks
 
@@ -29,6 +30,7 @@ from partwise.processes.warm_server import NOTHING_LOADED, Preloaded
 from partwise.ranks.staging import rank_source
 from partwise.runs.claim import Claim
 from partwise.runs.run import Run
+from partwise.runs.trials import TRIAL
 from partwise.shuffle.shared_folder import SharedFolder, StagedFile
 from partwise.store.signing import is_configured
 from partwise.studies.driver import StudyDriver, StudyEnd, StudySpec
@@ -69,7 +71,9 @@ def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParame
         with clock.stage("load"):
             rows = _stage_rows(plan, folder, client, frame)
             sources = _stage_sources(plan.gang, folder, client, frame)
-        frame.begin(n_shards=1, partitions=plan.stopping.trials)
+        numbers = known.numbers(int(min(plan.stopping.trials, plan.search.size)))
+        keys = pa.table({TRIAL: pa.array(numbers, pa.int64())})
+        frame.begin(n_shards=1, partitions=len(numbers), keys=keys)
         work = folder.write(work_file(token), payload)
         spec = _specify(plan, claim, known, token, places, work, rows, preloaded)
         trials: Trials = WorkerTrials(client, token)

@@ -124,7 +124,7 @@ class Claim:
                 self.existing = self._look()
             elif self.store.exists(run_path(self.identity.run_id, RUN_DOCUMENT)):
                 self.existing = self._find()
-            if self.existing is None:
+            if self.existing is None or self.existing.is_removed:
                 self._show(lease)
         except BaseException:
             self.__exit__()  # nobody else does: the block has not begun

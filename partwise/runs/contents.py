@@ -53,8 +53,9 @@ def list_runs(store: Store | str | Path = "artifacts") -> list[str]:
     opened = Store.of(store)
 
     def is_run(name: str) -> bool:
-        if opened.exists(run_path(name, RUN_DOCUMENT)):
-            return not list_generations(opened, name).is_removed
+        has_document = opened.exists(run_path(name, RUN_DOCUMENT))
+        if has_document and not list_generations(opened, name).is_removed:
+            return True
         try:
             return read_claim(opened, name) is not None
         except PartwiseError:

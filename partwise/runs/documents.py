@@ -222,7 +222,7 @@ class RunDocument(Document):
 class ClaimDocument(RunDocument):
     """`lease/000N.run`: what a run is to be whose rows are being loaded, as its claim says.
 
-    It counts while that claim is held, and there is no `run.json` yet.
+    It counts while that claim is held, and no generation was begun, or none since a removal.
     """
 
     n_shards: int = Field(default=0, ge=0, le=0)

@@ -135,8 +135,8 @@ class Run:
     def find(cls, run_id: str, store: Store | str | Path = "artifacts") -> "Run":
         """Open a run as `open` does, also one that was removed: its ID keeps its identity.
 
-        A new run is there from the moment on in which a process claims it. Until its rows are
-        loaded its document is a `ClaimDocument`, and it has no generation.
+        A new run, and one that was removed, is there from the moment on in which a process claims
+        it. Until its rows are loaded its document is a `ClaimDocument`, and it has no generation.
 
         Raises:
             RunNotFoundError: The store never had such a run.
@@ -159,7 +159,9 @@ class Run:
             there = [name for name in near if not list_generations(opened, name).is_removed]
             known = some_of_those_there(there)
             raise RunNotFoundError(f"There is no run {run_id!r} in {opened.url}{known}.") from None
-        return cls._of(opened, run_id, content, RunDocument)
+        run = cls._of(opened, run_id, content, RunDocument)
+        claimed = read_claim(opened, run_id) if run.is_removed else None
+        return run if claimed is None else cls._of(opened, run_id, claimed, ClaimDocument)
 
     @classmethod
     def _of(cls, store: Store, run_id: str, content: bytes, kind: type[RunDocument]) -> "Run":

@@ -33,6 +33,7 @@ from partwise.runs.ledger import (
     read_table,
 )
 from partwise.runs.own_checksums import check_own_checksum, check_own_signature
+from partwise.runs.trials import TRIAL, TRIAL_KEY
 from partwise.store.lease import read_word
 from partwise.store.signing import is_configured
 from partwise.store.store import Store
@@ -138,6 +139,9 @@ class Unfinished:
         names = [f"{KEY_PREFIX}{name}" for name in keys.column_names]
         hashes = hash_keys(keys)
         shards = (hashes % np.uint64(self.document.n_shards)).astype(np.int32)
+        if (self.document.kind, self.document.key_columns) == ("tune", TRIAL_KEY):
+            # Each trial is a shard by itself.
+            shards = keys[TRIAL].to_numpy().astype(np.int32)
         status = np.full(len(hashes), PartitionStatus.PENDING.value, object)
         since = np.full(len(hashes), None, object)
         for shard, (count, place, began) in self._begun.items():

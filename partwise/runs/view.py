@@ -33,6 +33,7 @@ from partwise.runs.contents import (
 from partwise.runs.documents import (
     RUN_DOCUMENT,
     SUMMARY_OF_V1,
+    ClaimDocument,
     GenerationDocument,
     RunDocument,
     SummaryDocument,
@@ -322,6 +323,9 @@ def open_view(store: Store, document: RunDocument, run_sha256: str) -> View:
     there = list_generations(store, document.run_id)
     found = seen_of(document, max(*there.ended, there.removed, 0))
     check_not_older(seen, found, store.url, path)
+    if isinstance(document, ClaimDocument):
+        # Nothing of one that was removed counts for a process that is about to begin it again.
+        return View(store, document, 0, {}, run_sha256=run_sha256)
     summaries: dict[int, SummaryDocument | None] = dict.fromkeys(there.ended)
     if document.format_version == 1:
         of_v1 = _summary_of_v1(store, document.run_id)

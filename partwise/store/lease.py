@@ -4,7 +4,7 @@
     <run>/lease/0001.heartbeat   a counter that the owner's process keeps moving, and what it says
                                  of its work
     <run>/lease/0001.released    the owner is done
-    <run>/lease/0001.run         what its run is to be, of a new one: see `partwise.runs.documents`
+    <run>/lease/0001.run         what a run not begun is to be: see `partwise.runs.documents`
     <run>/lease/0001.wanted      somebody waits for an owner that gives way
     <run>/lease/0001.cancel      somebody wants the owner to end its work
     <run>/lease/0001.step-0001   what the owner is about to delete or move; or that it may not any

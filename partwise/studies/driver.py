@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from distributed import Client
@@ -103,7 +104,7 @@ class StudyDriver:
         self._running: set[int] = set()
         self._assigned: dict[int, TrialAssignment] = {}
         self._starts: Counter[int] = Counter()
-        self._submitted: dict[int, float] = {}
+        self._submitted: dict[int, datetime] = {}
         self._over_at = float("inf")
         self._failed = 0
         self._counts = Counter(trial.status.value for trial in spec.kept)
@@ -161,7 +162,8 @@ class StudyDriver:
             return ""
         began, number = min(running)
         others = f", and {len(running) - 1} others" if len(running) > 1 else ""
-        return f"trial {number} runs since {duration(time.monotonic() - began)}{others}"
+        seconds = (datetime.now(UTC) - began).total_seconds()
+        return f"trial {number} runs since {duration(seconds)}{others}"
 
     def standing(self) -> Standing:
         """Return where the generation stands."""
@@ -170,6 +172,7 @@ class StudyDriver:
             counts=dict(self._counts),
             kept=len(self._spec.kept),
             running=len(self._running),
+            begun={number: (1, 0, self._submitted[number]) for number in list(self._running)},
         )
 
     def stop(self, stop: Stop, within_s: float = float("inf")) -> None:
@@ -226,7 +229,7 @@ class StudyDriver:
 
     def _submit(self, number: int) -> None:
         self._starts[number] += 1
-        self._submitted[number] = time.monotonic()
+        self._submitted[number] = datetime.now(UTC)
         self._running.add(number)
         future = self._trials.submit(self._assigned[number], self._starts[number])
         # Called on another thread, which only leaves word: one alone decides.

@@ -1,5 +1,6 @@
 """What a study finds in its run, and how it ends there: kept trials, then the summary."""
 
+import itertools
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,6 +40,12 @@ class Known:
     """Trials that have ended."""
     again: tuple[Trial, ...] = ()
     """Trials that failed, and run again with the same settings."""
+
+    def numbers(self, trials: int) -> list[int]:
+        """Return which trials a study works on that is to have so many, the kept ones included."""
+        known = {trial.number for trial in (*self.kept, *self.again)}
+        others = (number for number in itertools.count() if number not in known)
+        return sorted({*known, *itertools.islice(others, max(0, trials - len(known)))})
 
 
 def known_trials(claim: Claim, intent: Intent) -> Known:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from partwise.outcomes import Result
+from partwise.runs.run import Run
 
 
 def parabola(data: Any, context: Any) -> Result:
@@ -28,6 +29,16 @@ def journalled(data: Any, context: Any) -> Result:
     with (folder / "ended").open("a") as file:
         file.write(f"{context.key}\n")
     return result
+
+
+def look_at_itself(data: Any, context: Any) -> Result:
+    """Wait until readers see that the first trial runs, and count how many others wait."""
+    statuses = []
+    while context.key == 0 and "RUNNING" not in statuses:
+        time.sleep(0.1)
+        run = Run.open(context.run_id, context.params["store"])
+        statuses = run.partitions["status"].to_pylist()
+    return Result({}, {"loss": context.key, "pending": statuses.count("PENDING")})
 
 
 def fail(data: Any, context: Any) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -23,7 +24,7 @@ from partwise.runs.run import Run
 from partwise.runs.trials import read_trials
 from partwise.trainers import LightGBMTrainer
 from partwise.tuning.space import loguniform, randint, uniform
-from tests.flows.study_functions import fail, nothing, parabola
+from tests.flows.study_functions import fail, look_at_itself, nothing, parabola
 
 TRAINER = LightGBMTrainer(label="y", rounds=20)
 SPACE = {"learning_rate": loguniform(0.02, 0.3), "num_leaves": randint(3, 16)}
@@ -135,6 +136,13 @@ def test_a_study_begins_anew_when_a_file_that_its_function_reads_has_changed(
     assert tune(on_existing_artifacts="resume", **given).kept == 0
     with pytest.raises(InputError, match="nowhere"):
         tune(**{**given, "files": [tmp_path / "nowhere"], "run_id": "study-no-inputs"})
+
+
+def test_trials_that_wait_and_run_are_seen_as_long_as_it_works(tune, store) -> None:
+    space = {"store": str(store), "x": [1, 2, 3]}
+    run = tune(look_at_itself, space, sampler="grid", max_concurrent=1, run_id="study-seen")
+    assert run.metrics.filter(pc.equal(run.metrics["metric"], "pending"))["value"][0].as_py() == 2
+    assert (run.partitions.num_rows, run.progress().total) == (3, 3)
 
 
 def test_patience_and_a_grid_end_a_study_early(tune) -> None:

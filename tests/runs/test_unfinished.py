@@ -23,6 +23,7 @@ from partwise.outcomes import RunStatus
 from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.contents import list_runs
 from partwise.runs.garbage import collect_garbage
+from partwise.runs.removal import remove_run
 from partwise.runs.run import Run
 from partwise.runs.unfinished import Standing
 from partwise.runs.verification import verify_run
@@ -124,6 +125,33 @@ class TestClaimed:
             with pytest.raises(RunBusyError):
                 Claim(local_store, IDENTITY, "resume").__enter__()
 
+    @pytest.mark.parametrize("on_existing", ["error", "resume", "overwrite"])
+    def test_one_that_was_removed_is_seen_as_a_new_one_is(
+        self, make_run, configured_key, on_existing
+    ) -> None:
+        make_run.begin()
+        make_run.commit(("a", "DONE", 1.0))
+        make_run.end(1)
+        store = make_run.store
+        remove_run(store, "run")
+        with Claim(store, IDENTITY, on_existing):
+            assert list_runs(store) == ["run"]
+            run = Run.open("run", store)
+            assert (run.status, run.generation, run.counts) == (RunStatus.IN_PROGRESS, 0, {})
+            assert not run.is_removed
+            assert "its rows are loaded since" in str(run.progress())
+            with pytest.raises(RunBusyError):
+                remove_run(store, "run")
+            with pytest.raises(RunExistsError, match="another process"):
+                Claim(store, IDENTITY, "error").__enter__()
+        # Its rows could not be loaded.
+        assert list_runs(store) == []
+        with pytest.raises(RunNotFoundError, match="was removed"):
+            Run.open("run", store)
+        with Claim(store, IDENTITY, on_existing) as claim:
+            claim.begin(n_shards=3, intent=INTENT, partitions=1)
+            assert (Run.open("run", store).generation, claim.generation) == (2, 2)
+
     def test_an_unsigned_claim_is_refused_where_there_are_keys(
         self, local_store, configured_key
     ) -> None:
@@ -163,6 +191,19 @@ class TestPartitions:
         ended = make_run.end(4)
         assert list(statuses(ended).values()) == ["DONE", "FAILED", "DONE", "SKIPPED"]
         assert "running_since" not in ended.refresh().partitions.column_names
+
+    def test_trials_of_a_study_run_in_any_order(self, local_store) -> None:
+        maker = RunMaker(local_store, kind="tune", keys=pa.schema([("trial", pa.int64())]))
+        claim = maker.begin(keys=[0, 1, 2, 7])
+        say(claim, running=2, begun={1: (1, 0, SINCE), 7: (1, 0, SINCE)})
+        run = maker.open()
+        assert list(statuses(run).values()) == ["PENDING", "RUNNING", "PENDING", "RUNNING"]
+        assert run.partitions["running_since"].to_pylist() == [None, SINCE, None, SINCE]
+        assert (run.trials.num_rows, run.best) == (0, None)
+        with pytest.raises(ModelNotFoundError, match="is PENDING and has no model"):
+            run.model()
+        maker.commit((7, "DONE", 1.0))
+        assert list(statuses(maker.open()).values()) == ["PENDING", "RUNNING", "PENDING", "DONE"]
 
     def test_a_process_that_was_killed_runs_nothing(self, make_run, monkeypatch) -> None:
         claim = make_run.begin(keys=["a", "b"])
