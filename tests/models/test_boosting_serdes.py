@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -41,6 +43,80 @@ class TestLightGBMSerde(SerdeContract):
 
         with pytest.raises(SerdeError, match=r"Own: return a Booster .*booster_.*PickleSerde"):
             self.serde.write(Own(model_str=self.model().model_to_string()), str(path))
+
+
+class TestLightGBMSerdeOfWrappers(SerdeContract):
+    """A wrapper gives labels where its Booster gives probabilities."""
+
+    serde = LightGBMSerde()
+    labels = np.array(["low", "high", "mid"])[CODES]
+
+    @pytest.fixture(autouse=True)
+    def _needs_sklearn(self):
+        pytest.importorskip("sklearn")
+
+    def model(self):
+        quiet = {"n_jobs": 1, "verbose": -1, "random_state": np.int64(3)}
+        model = lightgbm.LGBMClassifier(n_estimators=9, min_data_in_leaf=5, **quiet)
+        stop = lightgbm.early_stopping(1, verbose=False)
+        some = frame()[:30], self.labels[:30]
+        weight = {"low": 1.0, "high": 2.0, "mid": 1.0}
+        model.set_params(class_weight=weight)
+        with warnings.catch_warnings():
+            # LightGBM 4.7 would have eval_X and eval_y, and takes no texts there.
+            warnings.simplefilter("ignore")
+            return model.fit(frame(), self.labels, eval_set=[some], callbacks=[stop])
+
+    def predictions(self, model):
+        assert set(model.predict(frame())) <= set(self.labels)
+        return model.predict_proba(frame(REORDERED))
+
+    def test_all_that_a_fit_has_found_comes_back(self, path):
+        model = self.model()
+        self.serde.write(model, str(path))
+        after = self.serde.read(str(path))
+        assert type(after) is lightgbm.LGBMClassifier
+        assert after.get_params() == model.get_params()
+        names = ("best_iteration_", "best_score_", "evals_result_", "n_features_in_", "objective_")
+        for name in (*names, "n_classes_", "feature_name_"):
+            assert getattr(after, name) == getattr(model, name), name
+        for name in ("classes_", "feature_names_in_"):
+            np.testing.assert_array_equal(getattr(after, name), getattr(model, name))
+        np.testing.assert_array_equal(after.predict(frame()), model.predict(frame()))
+        # A reader that knows nothing of it finds the trees.
+        assert lightgbm.Booster(model_file=str(path)).num_feature() == 2
+
+    @pytest.mark.parametrize("labels", [CODES * 2 - 1, CODES == 1, CODES * 1.0])
+    def test_classes_are_of_their_type(self, path, labels):
+        model = lightgbm.LGBMClassifier(n_estimators=2, n_jobs=1, verbose=-1).fit(frame(), labels)
+        self.serde.write(model, str(path))
+        after = self.serde.read(str(path)).predict(frame())
+        assert after.dtype == labels.dtype
+        np.testing.assert_array_equal(after, model.predict(frame()))
+
+    def test_settings_that_predictions_heed_come_back(self, path):
+        given = {"n_jobs": 1, "verbose": -1, "pred_early_stop": True, "n_estimators": 2}
+        model = lightgbm.LGBMRegressor(**given).fit(frame(), LABELS)
+        self.serde.write(model, str(path))
+        assert self.serde.read(str(path)).get_params() == model.get_params()
+
+    def test_what_cannot_be_kept_is_refused(self, path):
+        class Own(lightgbm.LGBMRegressor):
+            pass
+
+        def objective(labels, predictions):
+            return predictions - labels, np.ones_like(labels)
+
+        own = Own(n_estimators=1, n_jobs=1, verbose=-1).fit(frame(), LABELS)
+        with pytest.raises(SerdeError, match=r"Own: return a Booster .* one of LGBMClassifier"):
+            self.serde.write(own, str(path))
+        own = lightgbm.LGBMRegressor(n_estimators=1, objective=objective, n_jobs=1, verbose=-1)
+        with pytest.raises(SerdeError, match="objective of this wrapper, which is a function"):
+            self.serde.write(own.fit(frame(), LABELS), str(path))
+        days = np.array(["2026-01-01", "2026-01-02", "2026-01-03"], "datetime64[D]")[CODES]
+        own = lightgbm.LGBMClassifier(n_estimators=1, n_jobs=1, verbose=-1)
+        with pytest.raises(SerdeError, match=r"cannot keep classes of datetime64\[D\]"):
+            self.serde.write(own.fit(frame(), days), str(path))
 
 
 class TestXGBoostSerde(SerdeContract):

@@ -11,7 +11,7 @@ from partwise.engine.options import ExecutionOptions
 from partwise.engine.worker.shard_run import run_on
 from partwise.engine.works import TrainWork
 from partwise.engine.written_models import read_written, write_model
-from partwise.errors import IntegrityError
+from partwise.errors import IntegrityError, SerdeError
 from partwise.models.serdes import LightGBMSerde, XGBoostSerde, serde_for
 from partwise.runs.completion import complete_run
 from partwise.runs.run import Run
@@ -24,7 +24,10 @@ lightgbm, xgboost = Lazily("lightgbm"), Lazily("xgboost")
 ROWS = np.random.default_rng(0).random((60, 3))
 LABELS = ROWS[:, 0] * 3
 QUIET = {"verbosity": -1, "num_threads": 1, "min_data_in_leaf": 5}
-KINDS = ("XGBRegressor", "XGBClassifier", "XGBRanker", "XGBRFRegressor", "XGBRFClassifier")
+KINDS = (
+    *("XGBRegressor", "XGBClassifier", "XGBRanker", "XGBRFRegressor", "XGBRFClassifier"),
+    *("LGBMRegressor", "LGBMClassifier", "LGBMRanker"),
+)
 
 
 def wrapper(kind="XGBRegressor"):
@@ -45,7 +48,16 @@ def lightgbm_booster():
     return lightgbm.train(QUIET, rows, 2, valid_sets=[valid], callbacks=[stop])
 
 
-MODELS = (wrapper, xgboost_booster, lightgbm_booster)
+def lightgbm_wrapper(kind="LGBMRegressor"):
+    labels = LABELS if kind == "LGBMRegressor" else (LABELS > 1.5).astype(int)
+    groups = {"group": [60], "eval_group": [[60]]} if kind == "LGBMRanker" else {}
+    # The last one is no argument of theirs, and becomes an attribute all the same.
+    model = getattr(lightgbm, kind)(n_estimators=2, n_jobs=1, verbosity=-1, min_data_in_leaf=5)
+    return model.fit(ROWS, labels, eval_X=ROWS, eval_y=labels, **groups)
+
+
+MODELS = (wrapper, xgboost_booster, lightgbm_booster, lightgbm_wrapper)
+SERDES = (XGBoostSerde(), XGBoostSerde(), LightGBMSerde(), LightGBMSerde())
 
 
 def stored(model, folder):
@@ -86,14 +98,14 @@ def test_plain_values_come_back_and_the_rest_is_named(make, tmp_path) -> None:
     # Stored once more, as an export or a copy does; and the first is as it was.
     again, _ = stored(back, tmp_path)
     assert again.folds == back.folds
-    if make is not lightgbm_booster:
+    if make in (wrapper, xgboost_booster):
         booster = getattr(model, "get_booster", lambda: model)()
         assert "partwise_attributes" not in booster.attributes()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_library_sets_is_no_attribute_of_the_callers(kind, tmp_path) -> None:
-    model = wrapper(kind)
+    model = wrapper(kind) if kind.startswith("XGB") else lightgbm_wrapper(kind)
     back, written = stored(model, tmp_path)
     assert written.not_kept == ""
     assert b"partwise_attributes" not in written.content
@@ -111,7 +123,7 @@ def test_a_model_without_attributes_is_written_as_before(tmp_path) -> None:
 
 
 def test_to_look_for_attributes_takes_no_time() -> None:
-    for make, serde in zip(MODELS, (XGBoostSerde(), XGBoostSerde(), LightGBMSerde()), strict=True):
+    for make, serde in zip(MODELS, SERDES, strict=True):
         model = make()
         serde.not_kept(model)
         runs = timeit.repeat(lambda s=serde, m=model: s.not_kept(m), number=200, repeat=20)
@@ -142,6 +154,19 @@ def test_a_file_of_a_stranger_sets_no_method(tmp_path) -> None:
     np.testing.assert_array_equal(back.predict(ROWS), model.predict(ROWS))
     path.write_bytes(content.replace(json.dumps(forged).encode(), b"[1]"))
     with pytest.raises(IntegrityError):
+        LightGBMSerde().read(str(path))
+
+
+def test_a_wrapper_of_a_stranger_has_its_methods(tmp_path) -> None:
+    model = lightgbm_wrapper("LGBMClassifier")
+    _, written = stored(model, tmp_path)
+    path = tmp_path / "model.txt"
+    forged = b'"n_estimators": 2, "predict": 1, "__class__": 2, "get_params": 3'
+    path.write_bytes(written.content.replace(b'"n_estimators": 2', forged))
+    back = LightGBMSerde().read(str(path))
+    np.testing.assert_array_equal(back.predict(ROWS), model.predict(ROWS))
+    path.write_bytes(written.content.replace(b'"LGBMClassifier"', b'"Booster"'))
+    with pytest.raises(SerdeError, match="unknown wrapper 'Booster'"):
         LightGBMSerde().read(str(path))
 
 

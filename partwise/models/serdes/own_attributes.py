@@ -5,7 +5,9 @@ plain: what is read back runs no code, and takes the place of nothing that the l
 """
 
 import json
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import Any
 
 from partwise.formatting import plain_value
@@ -31,6 +33,15 @@ def own_attributes(model: Any, of_library: AbstractSet[str]) -> tuple[dict[str, 
         except (TypeError, ValueError):
             others.append(name)
     return dict(sorted(kept.items())), sorted(others)
+
+
+def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a wrapper that JSON can hold: the others serve training only."""
+    plain = {}
+    for name, value in settings.items():
+        with suppress(TypeError, ValueError):
+            plain[name] = plain_value(value)
+    return plain
 
 
 def attributes_text(attributes: dict[str, Any]) -> str:

@@ -8,7 +8,12 @@ from typing import Any, BinaryIO
 
 from partwise.errors import SerdeError
 from partwise.models.serdes.damage import readable
-from partwise.models.serdes.own_attributes import attributes_text, own_attributes, set_attributes
+from partwise.models.serdes.own_attributes import (
+    attributes_text,
+    own_attributes,
+    plain_settings,
+    set_attributes,
+)
 from partwise.models.serdes.pickle import BY_PICKLE
 
 _WRAPPER_ATTRIBUTE = "partwise_wrapper"
@@ -147,13 +152,5 @@ def _wrapper_params(model: Any) -> dict[str, Any]:
             "XGBoostSerde cannot keep the objective of this wrapper, which is a function: return "
             f"model.get_booster(), or {BY_PICKLE}."
         )
-    params = {}
-    for name, value in model.get_params().items():
-        plain = value.item() if hasattr(value, "item") else value
-        try:
-            json.dumps(plain)
-        except (TypeError, ValueError):
-            continue
-        if plain is not None:
-            params[name] = plain
-    return params
+    params = plain_settings(model.get_params())
+    return {name: value for name, value in params.items() if value is not None}
