@@ -112,7 +112,8 @@ class SerdeError(InputError):
 class UnkeptModelError(SerdeError):
     """A function returned a model that its serde cannot write, or of a type that has none.
 
-    Each partition would come to the same, so that the run ends with the first.
+    Each partition would come to the same, so that the run ends with the first. A function that is
+    annotated to return a PyTorch class which its serde does not know is refused before the work.
     """
 
 

@@ -1,7 +1,6 @@
 """What the flow of one model decides before a rank is started: most refusals are here."""
 
 import hashlib
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,7 +8,6 @@ from typing import Any
 
 from partwise.calls.intent import describe_intent
 from partwise.calls.one_model import DistributedCall
-from partwise.engine.child.named_code import NamedCode
 from partwise.engine.driver.payload import name_of
 from partwise.engine.scaling import ALL, ClusterWorker, ScalingConfig
 from partwise.environments.resolved_environment import ResolvedEnvironment
@@ -18,8 +16,9 @@ from partwise.gangs.placement import Placement, place_ranks
 from partwise.gangs.plan import GangPlan
 from partwise.gangs.spec import RANK_KEY
 from partwise.gangs.work import TrainRankWork
-from partwise.models.serdes import ModelSerde, TorchSerde, library_of_type, resolve_serde
+from partwise.models.serdes import resolve_serde
 from partwise.planning.caller_paths import params_left_behind
+from partwise.planning.kept_models import classes_left_out, refuse_unkept
 from partwise.runs.claim import Identity
 from partwise.sources.descriptions import Source, SourceDescription
 from partwise.trainers import resolve_trainer
@@ -50,6 +49,7 @@ def prepare_gang(
     serde = resolve_serde(call.serde)
     function = resolve_trainer(call.trainer)
     check_takes(function, "context")
+    refuse_unkept(function, serde)
     sources = gang_sources(source, eval_sources, function)
     about = {name: each.description() for name, each in eval_sources.items()}
     params = dict(call.params)
@@ -77,35 +77,8 @@ def prepare_gang(
         params=params,
         resume_from=call.resume_from,
         environment=packages,
-        warnings=params_left_behind(params) + _classes_left_out(function, serde),
+        warnings=params_left_behind(params) + classes_left_out(function, serde),
     )
-
-
-def _classes_left_out(function: Any, serde: ModelSerde | None) -> tuple[str, ...]:
-    """Return a sentence about PyTorch classes of the caller's that the serde lacks; else none.
-
-    No refusal: the function may return something else. But if it returns a module of these, that
-    is refused after all the work.
-    """
-    takes = TorchSerde() if serde is None else serde
-    if "torch" not in sys.modules or not isinstance(takes, TorchSerde) or takes.mode != "module":
-        return ()
-    named = NamedCode([function])
-    owners = [named.owners[name] for name in named.own & named.owners.keys()]
-    names = sorted(
-        kind.__name__
-        for kind in owners
-        if isinstance(kind, type) and kind not in takes.classes and library_of_type(kind) == "torch"
-    )
-    if not names:
-        return ()
-    given = ", ".join([*(kind.__name__ for kind in takes.classes), *names])
-    sentence = (
-        f"The function names PyTorch classes of yours that the call's serde does not: a model of "
-        f"them is kept with serde=TorchSerde(classes=({given},)), and else refused when all the "
-        'work is done. Or pass serde=TorchSerde(mode="state", factory=...).'
-    )
-    return (sentence,)
 
 
 def gang_sources(

@@ -19,6 +19,7 @@ from partwise.engine.works import MapWork, TrainWork, Work
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import ColumnError, InputError
 from partwise.models.serdes import resolve_serde
+from partwise.planning.kept_models import refuse_unkept
 from partwise.planning.models import UsedModels
 from partwise.publishing.output import Output, check_output
 from partwise.runs.claim import Identity
@@ -107,6 +108,7 @@ def prepare_training(
     has_packages = packages is not None
     function = checked_trainer(call.trainer, source.schema, names, has_packages=has_packages)
     serde = resolve_serde(call.serde)
+    refuse_unkept(function, serde)
     call = replace(prepared(call, names, keys), serde=serde)
     plan = plan_of(
         call,

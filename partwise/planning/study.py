@@ -24,6 +24,7 @@ from partwise.evaluation.metrics import MAXIMIZED
 from partwise.evaluation.scores import check_metric, find_metric
 from partwise.models.serdes import resolve_serde
 from partwise.planning.gang import eval_fingerprint, gang_sources
+from partwise.planning.kept_models import refuse_unkept
 from partwise.runs.claim import Identity
 from partwise.runs.trials import TRIAL_KEY
 from partwise.sources.derived import with_held_out
@@ -62,6 +63,7 @@ def prepare_study(
     serde = resolve_serde(call.serde)
     space = _space_of(call.space)
     function = resolve_trainer(call.trainer)
+    refuse_unkept(function, serde)
     gang = None
     if _is_for_gangs(function, call.scaling, eval_sources):
         sources = gang_sources(source, eval_sources, function)
