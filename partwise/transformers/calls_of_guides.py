@@ -4,10 +4,12 @@ There a preprocessor comes first or second, and the opset and the tolerance are 
 preprocessor makes is compared on besides random inputs.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, overload
+from types import SimpleNamespace
+from typing import Any, get_overloads, overload
 
 from partwise.errors import InputError
 from partwise.exports.proof.verdict import Verdict
@@ -58,11 +60,18 @@ def export(*arguments: Any, **named: Any) -> Any:
         ExportRefusedError: The model cannot be captured.
         OpsetError: The opset does not suffice, or cannot be written.
     """
-    if {"preprocessor", "tokenizer", "opset"} & set(named) or (
+    if not {"preprocessor", "tokenizer", "opset"} & set(named) and not (
         len(arguments) > 2 and isinstance(arguments[2], OnnxConfig)
     ):
-        return _export(*arguments, **named)
-    return export_model(*arguments, **named)
+        return export_model(*arguments, **named)
+    given = _by_guide(export, arguments, named)
+    if str(given.device) != "cpu":
+        raise InputError(
+            f"device={str(given.device)!r} is not taken: files are written on the CPU."
+        )
+    options = TransformersOptions(opset=given.opset)
+    export_model(given.model, given.config, given.output, options, _real(given))
+    return list(given.config.inputs), list(given.config.outputs)
 
 
 @overload
@@ -97,56 +106,37 @@ def validate_model_outputs(*arguments: Any, **named: Any) -> Verdict:
     Raises:
         ExportMismatchError: The file does not take or give what the model does.
     """
-    if {"reference_model", "onnx_model", "preprocessor", "atol"} & set(named) or (
+    if not {"reference_model", "onnx_model", "preprocessor", "atol"} & set(named) and not (
         len(arguments) > 2 and not isinstance(arguments[2], str | PathLike)
     ):
-        return _validate(*arguments, **named)
-    return proof.validate_model_outputs(*arguments, **named)
-
-
-def _export(
-    preprocessor: Any = None,
-    model: Any = None,
-    config: OnnxConfig | None = None,
-    opset: int | None = None,
-    output: Path | str = "",
-    tokenizer: Any = None,
-    device: str = "cpu",
-) -> tuple[list[str], list[str]]:
-    if model is None or config is None or not str(output):
-        raise InputError("export needs preprocessor, model, config, opset and output.")
-    if str(device) != "cpu":
-        raise InputError(f"device={str(device)!r} is not taken: files are written on the CPU.")
-    options = TransformersOptions(opset=opset)
-    export_model(model, config, output, options, _real(preprocessor, tokenizer, config))
-    return list(config.inputs), list(config.outputs)
-
-
-def _validate(
-    config: OnnxConfig,
-    preprocessor: Any = None,
-    reference_model: Any = None,
-    onnx_model: Path | str = "",
-    onnx_named_outputs: Sequence[str] = (),
-    atol: float | None = None,
-    tokenizer: Any = None,
-) -> Verdict:
-    if unknown := [name for name in onnx_named_outputs if name not in config.outputs]:
+        return proof.validate_model_outputs(*arguments, **named)
+    given = _by_guide(validate_model_outputs, arguments, named)
+    config, model = given.config, given.reference_model
+    if unknown := [name for name in given.onnx_named_outputs if name not in config.outputs]:
         raise InputError(
             f"The model gives no {names_in_words(unknown)} for {config.task!r}: its outputs are "
             f"{names_in_words(list(config.outputs))}."
         )
-    real = _real(preprocessor, tokenizer, config)
-    expected = proof.expect(reference_model, config, TransformersOptions(atol=atol), real=real)
-    verdict = proof.judge_file(str(onnx_model), reference_model, expected)
+    options = TransformersOptions(atol=given.atol)
+    expected = proof.expect(model, config, options, real=_real(given))
+    verdict = proof.judge_file(str(given.onnx_model), model, expected)
     if any(finding.check == "signature" for finding in verdict.findings):
         verdict = without_signature(verdict)
     verdict.check()
     return verdict
 
 
-def _real(preprocessor: Any, tokenizer: Any, config: OnnxConfig) -> Mapping[str, Any]:
-    if preprocessor is not None and tokenizer is not None:
+def _by_guide(
+    function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]
+) -> SimpleNamespace:
+    """Return the arguments of a call by the names that transformers 4 has for them."""
+    bound = inspect.signature(get_overloads(function)[1]).bind(*arguments, **named)
+    bound.apply_defaults()
+    return SimpleNamespace(**bound.arguments)
+
+
+def _real(given: SimpleNamespace) -> Mapping[str, Any]:
+    if given.preprocessor is not None and given.tokenizer is not None:
         raise InputError("Give a preprocessor or a tokenizer, not both.")
-    given = tokenizer if preprocessor is None else preprocessor
-    return {} if given is None else real_inputs_of(given, config).by_case
+    made_by = given.tokenizer if given.preprocessor is None else given.preprocessor
+    return {} if made_by is None else real_inputs_of(made_by, given.config).by_case

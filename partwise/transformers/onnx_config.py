@@ -1,15 +1,17 @@
 """OnnxConfig: what a model takes and gives when it is exported, to be derived from for a new one.
 
 The names are those of transformers 4, whose `transformers.onnx` is gone. What differs: dummy inputs
-are numpy arrays by name, of any `Sizes`, and need no tokenizer.
+are arrays by name, of any `Sizes`, and nothing is asked of a tokenizer.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
+from partwise.errors import InputError
 from partwise.transformers.dummy_inputs import DummyInputs
 from partwise.transformers.features import WITH_PAST, Axes, feature_of, is_with_past
 from partwise.transformers.model_parts import text_part, vision_part
@@ -91,16 +93,47 @@ class OnnxConfig(ABC):
         """Values that the model's configuration has while it is exported and compared with."""
         return {"use_cache": False} if hasattr(self.config, "use_cache") else {}
 
-    def generate_dummy_inputs(self, sizes: Sizes, seed: int = 0) -> dict[str, np.ndarray]:
+    def generate_dummy_inputs(
+        self, sizes: Sizes | Any, seed: int = 0, *others: Any, **named: Any
+    ) -> dict[str, Any]:
         """Return inputs of these sizes, by name in order; equal seeds give equal inputs.
 
-        Override it for an input that it does not know by name.
+        Or with the arguments of transformers 4: (preprocessor, batch_size, seq_length, num_choices,
+        is_pair, framework). Of these the sizes count, and "pt" as the framework: then they are
+        tensors. Override it, with (sizes, seed=0), for an input that it does not know by name.
 
         Raises:
-            InputError: It does not.
+            InputError: It does not know one, or there is no such framework.
         """
+        if not isinstance(sizes, Sizes):
+            return self._as_in_guides(named.pop("batch_size", seed), *others, **named)
         made = DummyInputs(self.config, self.inputs, sizes, seed)
-        return {name: made.of(name) for name in self.inputs}
+        return {name: self._dummy_input(name, made, sizes) for name in self.inputs}
+
+    def _dummy_input(self, name: str, made: DummyInputs, sizes: Sizes) -> np.ndarray:  # noqa: ARG002
+        return made.of(name)
+
+    def _as_in_guides(
+        self,
+        batch_size: int,
+        seq_length: int = -1,
+        num_choices: int = -1,
+        is_pair: bool = False,  # noqa: ARG002 (theirs)
+        framework: str | None = None,
+        *_: Any,
+        **__: Any,
+    ) -> dict[str, Any]:
+        if framework not in (None, "np", "pt"):
+            raise InputError(f"framework={framework!r} is not there: give 'pt' or 'np'.")
+        given = {"batch": batch_size, "sequence": seq_length, "choices": num_choices}
+        # As there, what is not positive is left to the configuration.
+        chosen = {name: size for name, size in given.items() if size > 0}
+        found = self.generate_dummy_inputs(replace(self.sizes_for_export, **chosen))
+        if framework != "pt":
+            return found
+        import torch
+
+        return {name: torch.from_numpy(values) for name, values in found.items()}
 
     @property
     def sizes_for_export(self) -> Sizes:
@@ -171,7 +204,12 @@ class OnnxConfigWithPast(OnnxConfig):
     """What a decoder takes and gives, which can take the keys and values of earlier tokens.
 
     With no earlier token (a past of length 0) it reads a prompt; with them, it goes on.
+    `use_past=True` stands for "-with-past" at the end of the task.
     """
+
+    def __init__(self, config: Any, task: str = "default", *, use_past: bool = False) -> None:
+        is_added = use_past and not is_with_past(task)
+        super().__init__(config, f"{task}{WITH_PAST}" if is_added else task)
 
     @classmethod
     def with_past(cls, config: Any, task: str = "default") -> "OnnxConfigWithPast":
@@ -263,15 +301,10 @@ class OnnxConfigWithPast(OnnxConfig):
             self.head_size,
         )
 
-    def generate_dummy_inputs(self, sizes: Sizes, seed: int = 0) -> dict[str, np.ndarray]:
-        """See `OnnxConfig`; keys and values are normal numbers."""
-        made = DummyInputs(self.config, self.inputs, sizes, seed)
-        return {
-            name: made.numbers(self.past_shape(name, sizes))
-            if name.startswith("past_key_values.")
-            else made.of(name)
-            for name in self.inputs
-        }
+    def _dummy_input(self, name: str, made: DummyInputs, sizes: Sizes) -> np.ndarray:
+        if name.startswith("past_key_values."):
+            return made.numbers(self.past_shape(name, sizes))
+        return made.of(name)
 
 
 class OnnxSeq2SeqConfigWithPast(OnnxConfigWithPast):
@@ -282,8 +315,15 @@ class OnnxSeq2SeqConfigWithPast(OnnxConfigWithPast):
     `prefill`.
     """
 
-    def __init__(self, config: Any, task: str = "default", *, is_prefill: bool = False) -> None:
-        super().__init__(config, task)
+    def __init__(
+        self,
+        config: Any,
+        task: str = "default",
+        *,
+        use_past: bool = False,
+        is_prefill: bool = False,
+    ) -> None:
+        super().__init__(config, task, use_past=use_past)
         self.is_prefill = is_prefill
         """Whether it reads the encoder's tokens and gives keys and values, but takes none."""
 

@@ -189,3 +189,35 @@ def test_what_the_tokenizer_makes_is_compared_on(exported, tmp_path):
         export(foreign, base_model, onnx_config, 18, tmp_path / "m.onnx", tokenizer=foreign)
     with pytest.raises(InputError, match="'cuda' is not taken"):
         export(foreign, base_model, onnx_config, 18, tmp_path / "m.onnx", device="cuda")
+
+
+def test_dummy_inputs_are_asked_for_as_the_guides_do(exported):
+    onnx_config, tokenizer, base_model, *_ = exported
+    inputs = onnx_config.generate_dummy_inputs(tokenizer, framework="pt")
+    assert {name: tuple(each.shape) for name, each in inputs.items()} == {
+        "input_ids": (2, 8),
+        "attention_mask": (2, 8),
+    }
+    assert base_model(**inputs).logits.shape[0] == 2
+    by_place = onnx_config.generate_dummy_inputs(tokenizer, 3, 5, -1, False, "pt")
+    by_name = onnx_config.generate_dummy_inputs(tokenizer, batch_size=3, seq_length=5)
+    assert type(by_name["input_ids"]) is np.ndarray
+    for found in (by_place, by_name):
+        assert found["input_ids"].shape == (3, 5)
+    with pytest.raises(InputError, match="'tf' is not there"):
+        onnx_config.generate_dummy_inputs(tokenizer, framework="tf")
+
+
+def test_a_past_is_asked_for_as_the_guides_do():
+    from partwise.transformers import GPT2OnnxConfig
+
+    config = transformers.GPT2Config(n_layer=1, n_embd=16, n_head=2)
+    for onnx_config in (
+        GPT2OnnxConfig(config, task="causal-lm", use_past=True),
+        GPT2OnnxConfig(config, task="causal-lm-with-past", use_past=True),
+        GPT2OnnxConfig.with_past(config, task="causal-lm"),
+    ):
+        assert (onnx_config.use_past, onnx_config.task) == (True, "causal-lm-with-past")
+        found = onnx_config.generate_dummy_inputs(None, framework="pt")
+        assert found["past_key_values.0.key"].shape == (2, 2, 5, 8)
+    assert not GPT2OnnxConfig(config, task="causal-lm", use_past=False).use_past
