@@ -13,7 +13,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from partwise.runs.run import Run
 
 END_S = 5.5
 """For so long a run that is interrupted may tidy up."""
@@ -126,6 +129,10 @@ class Work:
 
     has_begun: bool = False
     """Whether a run may have been begun: until then there is nothing to go on with."""
+    run_id: str = ""
+    """Of the call; of a pipeline that of the whole."""
+    ended: "Run | None" = None
+    """The last run that has ended: what is left of its call can be done without."""
 
 
 _work: ContextVar[Work | None] = ContextVar("partwise_work", default=None)
@@ -147,6 +154,12 @@ def note_work() -> None:
     """Note that the call at work is about to begin a run, or a generation of one."""
     if (work := _work.get()) is not None:
         work.has_begun = True
+
+
+def note_end(run: "Run") -> None:
+    """Note that a run of the call at work has ended."""
+    if (work := _work.get()) is not None:
+        work.ended = run
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from partwise.renamed import old_names_in
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
 from partwise.stand_ins import load
-from partwise.tasks.steps import named
+from partwise.tasks.steps import named, run_logger
 
 if TYPE_CHECKING:
     from partwise.flows.orchestration.started_run import StartedRun
@@ -166,13 +166,21 @@ class RunFlow(Generic[P, R]):
         """Carry out a call.
 
         Raises:
-            RunCancelledError: It was interrupted.
+            RunCancelledError: It was interrupted before its run had ended.
         """
         with watched_work() as work:
+            work.run_id = work.run_id or arguments["run_id"]
             try:
                 with noticed(), source_lines():
                     return self._function(self.call(**arguments))
             except interrupts():
+                # A pipeline has its other stages to do, and ends.
+                if work.ended is not None and work.ended.run_id == work.run_id:
+                    run_logger().warning(
+                        "Run %s had ended when it was interrupted: its report may be missing.",
+                        work.run_id,
+                    )
+                    return cast("R", work.ended)
                 raise cancelled(arguments["run_id"], has_begun=work.has_begun) from None
 
     def fill_in(self, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Generator, Mapping
 from contextlib import suppress
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.1
 LIVE_LINE_S = 1.0
+KEPT_S = 7 * 24 * 3600.0
+"""For so long the lines of a run stay that was detached, or killed with its caller."""
+_FOLDER = "partwise-started-"
 
 R = TypeVar("R", bound=Run | Pipeline)
 
@@ -73,7 +77,8 @@ class StartedRun(Generic[R]):
             self._run_ids = [stage_run_id(self.run_id, stage) for stage in stages]
         self._is_cancelled = False
         # Only this user can enter it: what lies in it is carried out.
-        self._folder = Path(tempfile.mkdtemp(prefix="partwise-started-"))
+        _remove_old()
+        self._folder = Path(tempfile.mkdtemp(prefix=_FOLDER))
         self._tidy = weakref.finalize(self, _remove, self._folder, os.getpid())
         _write_call(self._folder, flow, arguments)
         (self._folder / PARENT).write_text(str(os.getpid()))
@@ -196,7 +201,7 @@ class StartedRun(Generic[R]):
         """Have the work go on when this process has ended, however that ends.
 
         Returns:
-            The file with the lines of its process, which stays.
+            The file with the lines of its process. It stays for a week after the last of them.
         """
         (self._folder / DETACHED).touch()
         self._tidy.detach()
@@ -297,6 +302,18 @@ def _remove(folder: Path, owner: int) -> None:
     # A fork of the caller's has the handle too, and comes by here as it ends.
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_old() -> None:
+    """Remove the folders that this user's processes have left, a week after their last line."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+        with suppress(OSError):
+            is_ours = folder.lstat().st_uid == os.getuid()
+            # One without files was made just now.
+            latest = max((each.stat().st_mtime for each in folder.iterdir()), default=time.time())
+            is_old = time.time() - latest > KEPT_S
+            if is_ours and is_old and not Path("/proc", (folder / PARENT).read_text()).exists():
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _name_of(code: int) -> str:

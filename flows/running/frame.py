@@ -35,6 +35,7 @@ from partwise.flows.orchestration.block_parameters import Cluster
 from partwise.flows.orchestration.interruption import (
     CancelRequested,
     interruption_here,
+    note_end,
     note_work,
 )
 from partwise.flows.orchestration.summary_log import log_summary
@@ -229,6 +230,7 @@ class Frame:
 
 def publish_run(run: Run) -> Run:
     """Have the run's report and artifacts made; without them it is complete all the same."""
+    note_end(run)
     if run.summary is not None and run.status is RunStatus.SKIPPED:
         run_logger().warning("Run %s: %s", run.run_id, run.summary.message)
     try_step(publish_report, run)

@@ -6,6 +6,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -28,12 +29,14 @@ from partwise.errors import (
     RunCancelledError,
     RunFailedError,
 )
-from partwise.flows import map_partitions
+from partwise.flows import map_partitions, model_pipeline
 from partwise.flows.cli.main import main
-from partwise.flows.orchestration.started_process import OUTCOME, _leave
-from partwise.flows.orchestration.started_run import StartedRun
+from partwise.flows.orchestration.started_process import LOG, OUTCOME, PARENT, _leave
+from partwise.flows.orchestration.started_run import KEPT_S, StartedRun, _remove_old
 from partwise.outcomes import RunStatus
+from partwise.runs.contents import list_runs
 from partwise.runs.run import Run
+from partwise.trainers import Linear
 from tests.flows.start_functions import nap, times
 
 KEYS = 40
@@ -255,6 +258,59 @@ def test_no_outcome_is_lost_that_cannot_be_sent(returned, raised, words, tmp_pat
     _, error, _ = pickle.loads((tmp_path / OUTCOME).read_bytes())
     with pytest.raises(PartwiseError, match=words):
         raise pickle.loads(error)
+
+
+def test_folders_that_were_left_go_after_a_week(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    kept = {"of a caller that lives", "new", "of nobody", "of others", "empty"}
+    for name in ("left", *kept):
+        folder = tmp_path / f"partwise-started-{name}"
+        folder.mkdir()
+        if name == "empty":
+            continue
+        (folder / LOG).touch()
+        if name != "of nobody":
+            of_living = name == "of a caller that lives"
+            (folder / PARENT).write_text(str(os.getpid() if of_living else ended.pid))
+        old = time.time() - KEPT_S - (60 if name != "new" else -60)
+        for path in folder.iterdir():
+            os.utime(path, (old, old))
+    (tmp_path / "partwise-started-of others").rename(tmp_path / "others-started-of others")
+    _remove_old()
+    assert {path.name.partition("started-")[2] for path in tmp_path.iterdir()} == kept
+
+
+def test_a_run_that_has_ended_is_returned_when_its_report_is_interrupted(
+    given, monkeypatch
+) -> None:
+    def interrupt(run: Run) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("partwise.tasks.publish_report.write_report", interrupt)
+    params = {key: {"nap_s": 0.0} for key in range(KEYS)}
+    run = map_partitions(ROWS, "key", nap, **given, run_id="r", params=params)
+    assert (run.status, run.counts) == (RunStatus.SUCCESS, {"DONE": KEYS})
+
+    def fail(data, context):
+        raise ValueError("not this one")
+
+    with pytest.raises(RunFailedError, match="ended with FAILURE"):
+        map_partitions(ROWS, "key", fail, **given, run_id="failed")
+
+
+def test_a_pipeline_ends_whose_stage_is_interrupted_at_its_end(given, monkeypatch) -> None:
+    def interrupt(run: Run) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("partwise.tasks.publish_report.write_report", interrupt)
+    x = [n / 40 for n in range(40)]
+    rows = pa.table({"key": [n % 2 for n in range(40)], "x": x, "y": x})
+    with pytest.raises(RunCancelledError):
+        model_pipeline(rows, "key", Linear(label="y", features=["x"]), run_id="p", **given)
+    assert Run.open("p-train", given["store"]).status is RunStatus.SUCCESS
+    assert list_runs(given["store"]) == ["p-train"]
 
 
 def test_a_run_is_waited_for_from_elsewhere(started, given, capfd) -> None:
