@@ -154,8 +154,9 @@ def _is_for_gangs(
         )
     if eval_sources and not is_asked_for and not isinstance(function, BoostingTrainer):
         raise InputError(
-            "eval_data= is for LightGBMTrainer and XGBoostTrainer, and for trials that several "
-            "ranks train: give scaling= too, such as ScalingConfig(ranks=2)."
+            "eval_data= is for LightGBMTrainer and XGBoostTrainer, and for trials that ranks "
+            "train: give scaling= too, as ScalingConfig(ranks=1) for a function of the context of "
+            "one rank, which has each table as context.data(name)."
         )
     return is_asked_for
 

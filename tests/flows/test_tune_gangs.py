@@ -32,7 +32,12 @@ from partwise.calls.reading import read_arguments
 from partwise.engine.options import ExecutionOptions
 from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.runs.trials import read_trials
-from tests.flows.study_functions import die_on_rank_1, gang_parabola, wait_together
+from tests.flows.study_functions import (
+    die_on_rank_1,
+    gang_parabola,
+    score_on_late,
+    wait_together,
+)
 
 X = {"x": uniform(-1, 1)}
 TWO = ScalingConfig(ranks=2, cpus=1)
@@ -113,6 +118,17 @@ def test_a_distributed_trainer_is_tuned_on_rows_of_its_own(tune, store, rows, cl
     kind, arguments = read_arguments(run.read_generation_document().call_known)
     again = tune_model.validate_parameters({**arguments, "data": rows, "eval_data": {"late": late}})
     assert (kind, again["scaling"], again["trainer"]) == (TuneCall, TWO, trainer)
+
+
+def test_a_function_of_one_rank_is_scored_on_a_second_table(tune, rows) -> None:
+    late = pq.read_table(rows, filters=[("late", "=", 0)])
+    run = tune(
+        score_on_late, {"x": [1.0, 2.0]}, sampler="grid", scaling=ScalingConfig(ranks=1, cpus=1),
+        eval_data={"late": late}, filter=[("late", ">", 0)], run_id="gangs-two-tables",
+    )  # fmt: skip
+    assert (run.counts, run.best.settings["x"]) == ({"DONE": 2}, 2.0)
+    # Each table whole, and none of the rows of the other.
+    assert run.model(serde=PickleSerde()) == [300, 100, {1, 2, 3}, {0}]
 
 
 @pytest.mark.slow
