@@ -97,7 +97,7 @@ def compare_runs(before: Run, after: Run) -> Comparison:
         only_after=tuple(key_texts(second.filter(pa.array(missing)))),
         statuses=_statuses(first["status"].take(rows), second["status"].take(partners)),
         metrics=tuple(
-            _change(
+            metric_change(
                 name,
                 _dense(first.num_rows, *values_of[0][name])[rows],
                 _dense(second.num_rows, *values_of[1][name])[partners],
@@ -148,16 +148,24 @@ def _dense(n_rows: int, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
     return dense
 
 
-def _change(name: str, before: np.ndarray, after: np.ndarray) -> MetricChange:
+def metric_change(
+    name: str, before: np.ndarray, after: np.ndarray, better: Better | None = None
+) -> MetricChange:
+    """Describe a metric of partitions before and after, both of shape (n,), NaN where it has none.
+
+    `better` None: as far as the name tells.
+    """
     has_before, has_after = np.isfinite(before), np.isfinite(after)
     both = has_before & has_after
     # Beyond what a double holds, a difference is infinite, and its sign is right.
     with np.errstate(over="ignore"):
         differences = after[both] - before[both]
     worst = worst_end(name)
+    if better is None and worst is not None:
+        better = "lower" if worst == "highest" else "higher"
     return MetricChange(
         metric=name,
-        better=None if worst is None else "lower" if worst == "highest" else "higher",
+        better=better,
         count=int(both.sum()),
         lower=int((differences < 0).sum()),
         higher=int((differences > 0).sum()),

@@ -1,5 +1,6 @@
 """Two runs side by side as one HTML file: for each metric its values per partition, A against B."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,7 @@ class MetricPicture:
     """Partitions with the largest changes for the better: key, value in A, value in B."""
     losses: tuple[tuple[str, str, str], ...]
     titles: tuple[str, str]
+    names: tuple[str, str]
 
 
 def render_comparison(before: Run, after: Run) -> str:
@@ -66,7 +68,18 @@ def render_comparison(before: Run, after: Run) -> str:
 
 def _picture(before: Run, after: Run, change: MetricChange) -> MetricPicture:
     rows, first, second = paired_values(before, after, change.metric)
-    key_of = key_reader(before.ledger)
+    return picture_of(change, key_reader(before.ledger), rows, first, second)
+
+
+def picture_of(
+    change: MetricChange,
+    key_of: Callable[[int], str],
+    rows: np.ndarray,
+    first: np.ndarray,
+    second: np.ndarray,
+    names: tuple[str, str] = ("A", "B"),
+) -> MetricPicture:
+    """Draw a metric of two candidates: `rows` of a ledger, and the finite values of both there."""
     with np.errstate(over="ignore"):
         gain = first - second if change.better == "lower" else second - first
     scale = scale_of(np.concatenate([first, second]))
@@ -85,7 +98,8 @@ def _picture(before: Run, after: Run, change: MetricChange) -> MetricPicture:
                 x=float(scale.place(first[i])),
                 y=round(100 - float(scale.place(second[i])), 2),
                 kind=_kind(float(gain[i]), is_known=is_known),
-                text=f"{key_of(int(rows[i]))}: {number(first[i])} in A, {number(second[i])} in B",
+                text=f"{key_of(int(rows[i]))}: {number(first[i])} in {names[0]}, "
+                f"{number(second[i])} in {names[1]}",
             )
             for i in _drawn(len(rows), order)
         ),
@@ -93,9 +107,10 @@ def _picture(before: Run, after: Run, change: MetricChange) -> MetricPicture:
         is_log=scale.is_log,
         gains=tuple(row(i) for i in reversed(order[-NAMED:].tolist()) if gain[i] > 0),
         losses=tuple(row(i) for i in order[:NAMED].tolist() if gain[i] < 0),
-        titles=("Better in B by most", "Worse in B by most")
+        titles=(f"Better in {names[1]} by most", f"Worse in {names[1]} by most")
         if is_known
         else ("Rose most", "Fell most"),
+        names=names,
     )
 
 
