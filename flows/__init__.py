@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from partwise.flows.compare_models import compare_models
     from partwise.flows.export_models import export_models
     from partwise.flows.export_transformers import export_transformers
     from partwise.flows.find_portfolio import find_portfolio
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from partwise.flows.validate_exports import validate_exports
 
 __all__ = [
+    "compare_models",
     "export_models",
     "export_transformers",
     "find_portfolio",

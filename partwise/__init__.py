@@ -19,9 +19,9 @@ from partwise.stand_ins import load
 
 _MODULES = {
     "partwise.flows": (
-        *("export_models", "export_transformers", "find_portfolio", "map_partitions"),
-        *("model_pipeline", "run_inference", "run_script", "scale_cluster", "train_distributed"),
-        *("train_models", "tune_model", "validate_exports"),
+        *("compare_models", "export_models", "export_transformers", "find_portfolio"),
+        *("map_partitions", "model_pipeline", "run_inference", "run_script"),
+        *("scale_cluster", "train_distributed", "train_models", "tune_model", "validate_exports"),
     ),
     "partwise.outcomes": ("PartitionStatus", "Result", "RunStatus", "Skip"),
     "partwise.connector.context": ("PartitionContext",),
@@ -66,6 +66,7 @@ _MODULES = {
         *("StoreBlock", "CudaCluster", "CustomCluster", "FilesBlock", "LocalCluster"),
         *("RemoteCluster", "QueryBlock", "TableBlock"),
     ),
+    "partwise.catalogs.contest": ("Contest",),
     "partwise.sources.files.file_set": ("Files",),
     "partwise.sources.files.reading_options": ("CsvOptions", "ExcelOptions"),
     "partwise.sources.sql.query": ("Query",),

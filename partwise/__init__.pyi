@@ -9,6 +9,7 @@ from partwise.blocks import (
     TableBlock,
 )
 from partwise.catalogs.catalog import Catalog
+from partwise.catalogs.contest import Contest
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.datasets.dataset import Dataset, list_datasets
@@ -70,6 +71,7 @@ from partwise.evaluation import (
 )
 from partwise.exports.protocol import Exporter, ModelDescription
 from partwise.flows import (
+    compare_models,
     export_models,
     export_transformers,
     find_portfolio,
@@ -139,6 +141,7 @@ from partwise.tuning.budget import Budget
 from partwise.tuning.space import choice, grid, loguniform, randint, uniform
 
 __all__ = [
+    "compare_models",
     "export_models",
     "export_transformers",
     "find_portfolio",
@@ -216,6 +219,7 @@ __all__ = [
     "RemoteCluster",
     "QueryBlock",
     "TableBlock",
+    "Contest",
     "Files",
     "CsvOptions",
     "ExcelOptions",

@@ -87,6 +87,10 @@ _COMMANDS = {
         "train:infer",
         "Infer each partition with its model. `runs export` writes the predictions to a file.",
     ),
+    "compare": (
+        "train:compare",
+        "Compare several models of each key, each on the very same rows.",
+    ),
     "map": ("train:map_", "Call a function for every partition, and keep what it returns."),
     "demo": ("demo:demo", "Train 100 models on a made-up retail table, and forecast with them."),
     "init": (
@@ -140,7 +144,7 @@ _OLD_COMMANDS = {"run": "run-script"}
 
 _BEGIN_RUNS = (
     *(("train",), ("find-portfolio",), ("train-distributed",), ("tune",), ("run-script",)),
-    *(("infer",), ("map",), ("export",), ("validate",), ("pipeline",)),
+    *(("infer",), ("compare",), ("map",), ("export",), ("validate",), ("pipeline",)),
     *(("runs", "resume"), ("runs", "repeat")),
 )
 """Commands that begin a run, or go on with one."""

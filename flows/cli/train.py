@@ -1,13 +1,14 @@
-"""`partwise train`, `infer`, `map` and `find-portfolio`: a function or a trainer per partition."""
+"""`partwise train`, `infer`, `compare`, `map`, `find-portfolio`: each partition by itself."""
 
 from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from partwise.calls.partitions import InferCall, MapCall, PortfolioCall, TrainCall
+from partwise.calls.partitions import CompareCall, InferCall, MapCall, PortfolioCall, TrainCall
 from partwise.engine.options import ExecutionOptions
 from partwise.flows.cli.command import Read, command_of
 from partwise.flows.cli.options import EXECUTION, Names
+from partwise.flows.cli.parsing import split_names
 from partwise.flows.cli.tuning_options import (
     SPACE,
     TUNING,
@@ -34,6 +35,19 @@ infer = command_of(
     to a .csv or .parquet file.
     """,
     group=Group("Inference", sort_key=1),
+)
+
+compare = command_of(
+    CompareCall,
+    """Compare several models of each key, each on the very same rows.
+
+    partwise promote makes the better ones champions of a catalog; the report has wins, losses and
+    the worst regressions.
+    """,
+    group=Group("Comparison", sort_key=0),
+    types={
+        "candidates": Annotated[Names, Read(value=split_names)],
+    },
 )
 
 map_ = command_of(

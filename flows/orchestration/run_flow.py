@@ -22,7 +22,7 @@ from partwise.flows.orchestration.interruption import (
     watched_work,
 )
 from partwise.flows.orchestration.python_signature import flow_signature, python_signature
-from partwise.flows.orchestration.run_ids import fill_in, run_id_of_flow_run
+from partwise.flows.orchestration.run_ids import fill_in, reference_of_flow_run, run_id_of_flow_run
 from partwise.flows.orchestration.source_lines import source_lines
 from partwise.renamed import old_names_in
 from partwise.runs.pipeline import Pipeline
@@ -193,6 +193,10 @@ class RunFlow(Generic[P, R]):
         for name in USED_RUN_IDS:
             if "{" in (template := filled.get(name) or ""):
                 filled[name] = run_id_of_flow_run(template, self.call.kind)
+        if isinstance(named := filled.get("candidates"), list | tuple):
+            filled["candidates"] = [
+                reference_of_flow_run(template, self.call.kind) for template in named
+            ]
         return filled
 
     def checked(

@@ -84,3 +84,15 @@ def run_id_of_flow_run(template: str, kind: str) -> str:
     due = flow_run.expected_start_time or datetime.now(UTC)
     # The end of the ID, as it is a UUID of version 7, which begins with the time.
     return fill_in(template, due) if template else made_up(kind, due, flow_run.id.hex[-4:])
+
+
+def reference_of_flow_run(template: str, kind: str) -> str:
+    """Return what names models, such as run://night-{scheduled}, with the time filled in.
+
+    Raises:
+        RunIdError: The template cannot be filled in.
+    """
+    scheme, separator, name = template.rpartition("://")
+    if "{" not in name:
+        return template
+    return f"{scheme}{separator}{run_id_of_flow_run(name, kind)}"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         SearchedSpaceParameter,
         SearchedTrainerParameter,
         SerdeParameter,
+        TextsParameter,
         TrainerParameter,
     )
 
@@ -123,6 +124,37 @@ class InferCall(PublishingCall):
     """Columns of the rows to keep beside the predictions, such as a date."""
     on_missing_model: Literal["fail", "skip"] = field(default="fail", metadata=HOW)
     """What becomes of a partition without a model: "fail", or "skip"."""
+
+
+@dataclass(frozen=True)
+class CompareCall(FunctionCall):
+    """A call of `compare_models`."""
+
+    kind: ClassVar[CallKind] = "compare"
+
+    candidates: TextsParameter = field(metadata=HOW)
+    """Whose models are compared, two or more: catalogs, such as catalog://sales or
+    catalog://sales@7, and runs of training or of export_models by their IDs. The one in use comes
+    first: of equals it wins. catalog://sales#onnx are the exports of a catalog's models.
+
+    The scheduled time can stand in a run's ID as in run_id."""
+    label: str = ""
+    """The column that is predicted. Empty: the one that a dataset marks as its label."""
+    _: KW_ONLY
+    metric: MetricParameter = field(default="rmse", metadata=Role(function="maybe").metadata)
+    """What tells better models: rmse, mae, mape, wape, smape, pinball, logloss, accuracy or auc.
+    From Python also a function of (labels, predictions)."""
+    direction: Direction = ""
+    """Which values are better, of a metric that is a function; empty: lower ones."""
+    predict: PredictParameter = field(default="", metadata=FUNCTION)
+    """"package.module:function": a function of (data, model, context) by which models predict.
+    Empty: as inference does. From Python also the function itself."""
+    serde: SerdeParameter = ""
+    """Reads models that no native serde wrote: the name of a built-in one. "pickle", "pt2",
+    "torchscript" and "neuron" run code, so they are read only if named. From Python also a
+    serde."""
+    allow_training_rows: bool = False
+    """Whether a candidate may win on the very rows that it was trained on."""
 
 
 @dataclass(frozen=True)

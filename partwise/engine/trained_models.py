@@ -9,6 +9,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,9 @@ from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import hash_keys
 
 _FILES = ("model", "weights", "categories")
+TRAINED_ON = "trained_on"
+"""A column that the models of a comparison have as well: the fingerprint of the rows that a model
+was trained on, null where it is not known."""
 _Place = tuple[str, int]
 """The bundle of an artifact in its run, and where it begins there."""
 
@@ -134,9 +138,16 @@ class ShardModels:
         return None
 
     def locate(
-        self, places: Sequence[int], store: Store, directory: str
+        self,
+        places: Sequence[int],
+        store: Store,
+        directory: str,
+        fingerprints: Mapping[int, str] = MappingProxyType({}),
     ) -> dict[int, list[StoredModel]]:
         """Return the models of partitions, by level, as their bytes stand in local files.
+
+        `fingerprints` are those of the rows as a training has them, where it is asked whether
+        models have seen them.
 
         On a local store these are the bundles themselves. From a bucket they are read here,
         neighbours in one request, into one file.
@@ -156,7 +167,15 @@ class ShardModels:
             run_id: _bring(artifacts, store, run_id, directory)
             for run_id, artifacts in wanted.items()
         }
-        models = {number: _model(self._rows[number], files) for number in needed}
+        saw = {
+            number
+            for place, fingerprint in fingerprints.items()
+            for number in self._of[place]
+            if self._rows[number].get(TRAINED_ON) == fingerprint
+        }
+        models = {
+            number: _model(self._rows[number], files, saw_rows=number in saw) for number in needed
+        }
         return {
             place: [models[number] for number in self._of[place]]
             for place in places
@@ -164,7 +183,9 @@ class ShardModels:
         }
 
 
-def _model(row: Mapping[str, Any], files: Mapping[str, Mapping[_Place, StoredFile]]) -> StoredModel:
+def _model(
+    row: Mapping[str, Any], files: Mapping[str, Mapping[_Place, StoredFile]], *, saw_rows: bool
+) -> StoredModel:
     of_run = files[row["run_id"]]
     model, weights, categories = (
         None if (found := row[name]) is None else of_run[found["bundle"], found["offset"]]
@@ -179,6 +200,7 @@ def _model(row: Mapping[str, Any], files: Mapping[str, Mapping[_Place, StoredFil
         file=model,
         weights=weights,
         categories=categories,
+        saw_rows=saw_rows,
     )
 
 

@@ -73,6 +73,8 @@ class StoredModel:
     """Of an ONNX file with large weights, which are kept outside it."""
     categories: StoredFile | None = None
     """Those of the rows trained on; None: these had no dictionary columns."""
+    saw_rows: bool = False
+    """Whether it was trained on the very rows of the partition, as far as that is known."""
 
     @property
     def artifact(self) -> StoredArtifact:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from partwise.calls.call import Call
 from partwise.calls.partitions import InferCall
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.documents import CATALOG_SCHEME
@@ -234,16 +235,7 @@ def with_versions_of_before(call: InferCall, store: Store) -> InferCall:
     A version that is named stays: with another one than before, the partitions run again whose
     models are others.
     """
-    if call.on_existing_artifacts != "resume":
-        return call
-    try:
-        run = Run.open(call.run_id, store)
-    except RunNotFoundError:
-        return call
-    if not run.generation:
-        return call
-    document = run.read_generation_document()
-    before: Any = (document.call or document.call_known or {}).get("arguments", {})
+    before = arguments_of_before(call, store)
     named = [before.get("models"), *(before.get("fallback") or ())]
     versions = {name.partition("@")[0]: name for name in named if isinstance(name, str)}
     return replace(
@@ -253,3 +245,19 @@ def with_versions_of_before(call: InferCall, store: Store) -> InferCall:
             versions.get(each, each) if isinstance(each, str) else each for each in call.fallback
         ],
     )
+
+
+def arguments_of_before(call: Call, store: Store) -> Mapping[str, Any]:
+    """Return what the run that a call goes on with was called with; empty: there is none."""
+    if call.on_existing_artifacts != "resume":
+        return {}
+    try:
+        run = Run.open(call.run_id, store)
+    except RunNotFoundError:
+        return {}
+    if not run.generation:
+        return {}
+    document = run.read_generation_document()
+    written: Any = (document.call or document.call_known or {}).get("arguments", {})
+    found: Mapping[str, Any] = written
+    return found

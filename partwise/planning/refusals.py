@@ -11,10 +11,11 @@ from typing import Any
 from partwise.calls.call import Call, KeyedCall, RowsCall
 from partwise.calls.exports import ComparedCall, ExportCall, ValidateCall
 from partwise.calls.one_model import DistributedCall, TuneCall
-from partwise.calls.partitions import InferCall, MapCall, PortfolioCall, TrainCall
+from partwise.calls.partitions import CompareCall, InferCall, MapCall, PortfolioCall, TrainCall
 from partwise.calls.pipeline import PipelineCall
 from partwise.datasets.dataset import resolve_references
 from partwise.errors import InputError
+from partwise.planning.comparison import open_candidates, prepare_comparison
 from partwise.planning.earlier_rows import keys_of_run
 from partwise.planning.models import (
     FirstModels,
@@ -71,6 +72,8 @@ def check_call(call: Call) -> Call:
         used = resolve_references(used, lambda: Store.parse(call.store))
         check_inference(replace(call, data=opened, inference_data=used), earlier)
     _check_rows(call, source, earlier, models)
+    if isinstance(call, CompareCall) and store is not None:
+        prepare_comparison(call, source, open_candidates(call, store), earlier_keys=earlier)
     return replace(call, data=opened)
 
 
@@ -78,7 +81,7 @@ def check_functions(call: Call) -> None:
     """Refuse names of functions and of an exporter that lead nowhere."""
     if isinstance(call, MapCall):
         _check_function(call.function, "data", "context")
-    if isinstance(call, InferCall | PipelineCall | PortfolioCall):
+    if isinstance(call, InferCall | CompareCall | PipelineCall | PortfolioCall):
         _check_function(call.predict, *_OF_MODEL)
     if isinstance(call, ComparedCall | PipelineCall):
         _check_function(call.example_inputs, *_OF_MODEL)

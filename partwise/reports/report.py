@@ -17,6 +17,7 @@ from partwise.errors import InputError
 from partwise.formatting import shortened, size
 from partwise.outcomes import PartitionStatus
 from partwise.reports.causes import describe_causes
+from partwise.reports.contest import describe_contest
 from partwise.reports.distributions import Distribution, describe_distribution
 from partwise.reports.pages import page_environment
 from partwise.reports.scales import seconds_text
@@ -101,6 +102,7 @@ def render_report(run: Run) -> str:
             metric_rows=metrics,
             n_metrics=n_metrics,
             tuning=describe_tuning(ledger),
+            contest=describe_contest(run, key_of),
             candidates=candidate_counts(ledger)[:MOST_CANDIDATES],
             is_inference=run.kind == "infer",
             memory=_memory(ledger, key_of),

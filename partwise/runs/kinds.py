@@ -15,6 +15,7 @@ RunKind = Literal[
     "tune",
     "find-portfolio",
     "infer",
+    "compare",
     "map",
     "export",
     "export-transformers",
@@ -97,6 +98,9 @@ KINDS: Mapping[RunKind, Kind] = MappingProxyType(
             title="inference run",
             step="infer-partitions",
             outputs="predictions",
+        ),
+        "compare": Kind(
+            flow="compare_models", title="comparison of models", step="compare-partitions"
         ),
         "map": Kind(flow="map_partitions", title="map run", step="map-partitions"),
         "export": Kind(

@@ -80,6 +80,7 @@ VALUES: dict[str, Any] = {
     "function": FUNCTIONS,
     "predict": FUNCTIONS | st.just(""),
     "files": st.just([]),
+    "candidates": st.just(["run://one@1", "catalog://sales@7#onnx"]),
     "exporter": st.just(""),
     "partition_by": st.just(["k"]),
     "params": st.none(),

@@ -6,6 +6,7 @@ import pytest
 from prefect.utilities.callables import parameter_schema
 
 from partwise.flows import (
+    compare_models,
     export_models,
     export_transformers,
     find_portfolio,
@@ -29,6 +30,7 @@ FLOWS = {
         find_portfolio,
         train_distributed,
         run_inference,
+        compare_models,
         run_script,
         map_partitions,
         export_models,
@@ -43,6 +45,8 @@ FILLED_IN = {
     "trainer": "mine:fit",
     "space": {"learning_rate": {"kind": "uniform", "low": 0.1, "high": 0.2}},
     "function": "mine:fit",
+    "candidates": ["catalog://sales", "night"],
+    "catalog": "sales",
     "training_run_id": "one",
     "export_run_id": "one-onnx",
     "models": [{"model": "models/bert"}],

@@ -185,15 +185,18 @@ class ShardRun:
             of_all = execution.compares_models
             found = {i: self._models.checksum(i, of_all=of_all) for i in self._chosen}
             models |= {i: checksum for i, checksum in found.items() if checksum is not None}
-        self._fingerprints = {
-            i: combine(
+        rows = {
+            i: (
                 self._reader.fingerprint(int(shard.offsets[i]), int(shard.offsets[i + 1])),
                 self._reader.codes_fingerprint(int(shard.offsets[i]), execution.reads),
                 params.get(shard.partition_ids[i]),
-                models[i],
             )
             for i in self._chosen
         }
+        self._fingerprints = {i: combine(*own, models[i]) for i, own in rows.items()}
+        self._as_trained = {}
+        if execution.compares_models:
+            self._as_trained = {i: combine(*own, None) for i, own in rows.items()}
         committed = read_committed(
             execution.store,
             execution.run_id,
@@ -291,7 +294,9 @@ class ShardRun:
             stream.write_table(shard.keys)
         models = {}
         if self._models is not None:
-            models = self._models.locate(waiting, execution.store, self._directory)
+            models = self._models.locate(
+                waiting, execution.store, self._directory, self._as_trained
+            )
         return OpenShard(
             path=shard.path,
             keys=keys.getvalue().to_pybytes(),

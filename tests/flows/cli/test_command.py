@@ -18,7 +18,14 @@ from partwise.calls.pipeline import PipelineCall
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.scaling import ScalingConfig
 from partwise.environments.environment import Environment
-from partwise.flows.cli import export, flow_calls, run_script, train, train_distributed, tune
+from partwise.flows.cli import (
+    export,
+    flow_calls,
+    run_script,
+    train,
+    train_distributed,
+    tune,
+)
 from partwise.flows.cli.command import command_of
 from partwise.flows.cli.main import main
 from partwise.flows.cli.options import ClusterOptions
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "train_models": train.train,
     "run_inference": train.infer,
+    "compare_models": train.compare,
     "map_partitions": train.map_,
     "find_portfolio": train.find_portfolio,
     "train_distributed": train_distributed.train_distributed,

@@ -34,6 +34,7 @@ DEPLOYMENTS = (
     "tune-model/tune",
     "run-script/script",
     "run-inference/infer",
+    "compare-models/compare",
     "map-partitions/map",
     "export-models/export",
     "validate-exports/validate",
