@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from partwise.flows.find_portfolio import find_portfolio
     from partwise.flows.map_partitions import map_partitions
     from partwise.flows.model_pipeline import model_pipeline
+    from partwise.flows.promote_models import promote_models
     from partwise.flows.run_inference import run_inference
     from partwise.flows.run_script import run_script
     from partwise.flows.scale_cluster import scale_cluster
@@ -31,6 +32,7 @@ __all__ = [
     "find_portfolio",
     "map_partitions",
     "model_pipeline",
+    "promote_models",
     "run_inference",
     "run_script",
     "scale_cluster",

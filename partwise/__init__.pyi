@@ -10,6 +10,7 @@ from partwise.blocks import (
 )
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.contest import Contest
+from partwise.catalogs.rules import Everything, Improvement, NewKeys, TheseKeys
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.datasets.dataset import Dataset, list_datasets
@@ -77,6 +78,7 @@ from partwise.flows import (
     find_portfolio,
     map_partitions,
     model_pipeline,
+    promote_models,
     run_inference,
     run_script,
     scale_cluster,
@@ -147,6 +149,7 @@ __all__ = [
     "find_portfolio",
     "map_partitions",
     "model_pipeline",
+    "promote_models",
     "run_inference",
     "run_script",
     "scale_cluster",
@@ -220,6 +223,10 @@ __all__ = [
     "QueryBlock",
     "TableBlock",
     "Contest",
+    "Everything",
+    "Improvement",
+    "NewKeys",
+    "TheseKeys",
     "Files",
     "CsvOptions",
     "ExcelOptions",

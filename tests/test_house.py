@@ -360,14 +360,14 @@ def test_what_is_pinned_runs_on_every_python_that_partwise_does():
 def test_deployments_name_flows_that_exist():
     document = yaml.safe_load((ROOT / "prefect.yaml").read_text())
     deployments = document["deployments"]
-    assert len(deployments) == 16
+    assert len(deployments) == 17
     code = (
         "import sys; from prefect.flows import load_flow_from_entrypoint as load;"
         "print(*[load(name).name for name in sys.argv[1:]])"
     )
     output = _run_python(code, *(deployment["entrypoint"] for deployment in deployments))
     flows = ["train-models", "find-portfolio", "train-distributed", "tune-model", "run-script"]
-    flows += ["run-inference", "compare-models", "map-partitions"]
+    flows += ["run-inference", "compare-models", "promote-models", "map-partitions"]
     flows += ["export-models", "validate-exports"]
     flows += ["model-pipeline", "export-transformers"]
     flows += ["scale-cluster"]

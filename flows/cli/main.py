@@ -91,6 +91,10 @@ _COMMANDS = {
         "train:compare",
         "Compare several models of each key, each on the very same rows.",
     ),
+    "promote": (
+        "promote:promote",
+        "Make models champions of a catalog by a rule, such as those that a comparison found.",
+    ),
     "map": ("train:map_", "Call a function for every partition, and keep what it returns."),
     "demo": ("demo:demo", "Train 100 models on a made-up retail table, and forecast with them."),
     "init": (

@@ -1,5 +1,6 @@
-"""The event that tells Prefect's automations of the end of a run."""
+"""The events that tell Prefect's automations of the end of a run, and of a promotion."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
 
 RUN_COMPLETED = "partwise.run.completed"
+CATALOG_PROMOTED = "partwise.catalog.promoted"
 DEPLOYMENT_LABEL = "partwise.deployment"
 
 
@@ -37,6 +39,24 @@ def announce(run: Run | Pipeline) -> None:
             "status": run.status.value,
             "store": run.store.url,
         },
+    )
+
+
+def announce_version(name: str, version: int, store: str, payload: Mapping[str, Any]) -> None:
+    """Emit the event `partwise.catalog.promoted`: models have become champions of a catalog.
+
+    Its resource is `partwise.catalog.<name>`, with the labels `partwise.version` and
+    `partwise.deployment`. The payload has `catalog`, `version` and `store`, and what is given.
+    """
+    emit_event(
+        event=CATALOG_PROMOTED,
+        resource={
+            "prefect.resource.id": f"partwise.catalog.{name}",
+            "prefect.resource.name": name,
+            "partwise.version": str(version),
+            DEPLOYMENT_LABEL: _deployment(),
+        },
+        payload={"catalog": name, "version": version, "store": store, **payload},
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from partwise.catalogs.documents import CATALOG_SCHEME
 from partwise.errors import PartwiseError, RunNotFoundError
 from partwise.outcomes import RunStatus
 from partwise.runs.exports import exported_as, has_one_model
@@ -53,6 +54,11 @@ def _next(run: Run, name: str, where: str) -> tuple[str, str]:
         case RunStatus.SUCCESS if run.kind == "infer":
             export = f"runs export {name} --what predictions --to {name}.parquet{where}"
             return export, "the predictions as a file; run.predictions() reads them"
+        case RunStatus.SUCCESS if run.kind == "compare":
+            used = [each for each in run.document.models if each.startswith(CATALOG_SCHEME)]
+            catalog = used[0].removeprefix(CATALOG_SCHEME).partition("@")[0] if used else "CATALOG"
+            dry = f"promote {catalog} --comparison {name} --dry-run{where}"
+            return dry, "what a promotion would change"
         case RunStatus.SUCCESS if has_portfolio(run.store, run.run_id):
             return _train(run)
         case RunStatus.SUCCESS:

@@ -35,6 +35,7 @@ DEPLOYMENTS = (
     "run-script/script",
     "run-inference/infer",
     "compare-models/compare",
+    "promote-models/promote",
     "map-partitions/map",
     "export-models/export",
     "validate-exports/validate",
