@@ -26,7 +26,7 @@ from partwise.runs.documents import BUNDLES, Document, generation_of, run_path
 from partwise.runs.run import Run
 from partwise.runs.steps import finish_earlier_steps
 from partwise.store.lease import Lease
-from partwise.store.signing import check_signed
+from partwise.store.signing import check_signed, unseal
 from partwise.store.store import Store
 
 HELD = "held"
@@ -108,10 +108,13 @@ def read_holds(store: Store, run_id: str) -> Holds:
 
 def _counts(store: Store, hold: Hold) -> bool:
     try:
-        # The number was taken by another: whoever created the hold cannot take it any more.
-        return hold.token.encode() in store.read_document(hold.document)
+        content = store.read_document(hold.document)
     except FileNotFoundError:
         pass
+    else:
+        # One that is damaged may be restored. Where the number was taken by another, whoever
+        # created the hold cannot take it any more.
+        return unseal(content) is None or hold.token.encode() in content
     try:
         touched = max(hold.created_at, store.modified(hold.path))
     except FileNotFoundError:
