@@ -67,7 +67,7 @@ def collect_garbage(
     since = now() - timedelta(hours=grace_hours)
     if dry_run or not store.list_folder(run_path(run_id)):
         return Garbage(files=_with_sizes(store, run_id, since))
-    with Lease.acquire(store, run_path(run_id), gives_way=True) as lease:
+    with Lease.acquire(store, run_path(run_id), gives_way=True, asks=False) as lease:
         finish_earlier_steps(lease, store, run_id)
         found = _with_sizes(store, run_id, since)
         root = run_path(run_id) + "/"

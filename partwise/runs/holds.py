@@ -168,7 +168,7 @@ def take_hold(store: Store, hold: Hold) -> Hold:
     run_id = hold.run_id
     # Before the lease, which would make the folder of a run that never was.
     Run.open(run_id, store)
-    with Lease.acquire(store, run_path(run_id), gives_way=True, asks=True) as lease:
+    with Lease.acquire(store, run_path(run_id), gives_way=True) as lease:
         finish_earlier_steps(lease, store, run_id)
         run = Run.open(run_id, store)
         if run.shown is None:

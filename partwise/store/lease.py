@@ -94,7 +94,7 @@ class Lease:
         *,
         wait_s: float = 30.0,
         gives_way: bool = False,
-        asks: bool | None = None,
+        asks: bool = True,
         on_cancel: Callable[[], None] | None = None,
     ) -> "Lease":
         """Become the one process that works on a run.
@@ -103,18 +103,15 @@ class Lease:
         another machine is seen to live by its counter within a few seconds, and given up when that
         has not moved for `wait_s`. With `gives_way`, this owner looks at `is_wanted` now and then,
         and releases the run when it is: it is waited for, others are not. `asks`: whether an owner
-        that gives way is asked to; None: by those who do not themselves. RunBusyError where the
-        owner lives. `on_cancel` is called, once and on the thread that moves the counter, when
-        somebody has asked for the end of the work.
+        is wanted to. RunBusyError where the owner lives. `on_cancel` is called, once and on the
+        thread that moves the counter, when somebody has asked for the end of the work.
         """
         owner = LeaseOwner.of_this_process(gives_way=gives_way)
         while True:
             number = _newest(store, run_path)
             # Only the newest claim counts: whoever made it had found those before it free or dead.
             if number:
-                _wait_until_free(
-                    store, run_path, number, wait_s, asks=not gives_way if asks is None else asks
-                )
+                _wait_until_free(store, run_path, number, wait_s, asks=asks)
             # Before it is there: another thread of this process may look at it at once.
             held_here.add(owner.writer_id)
             try:
