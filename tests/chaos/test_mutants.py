@@ -212,6 +212,20 @@ MUTANTS = (
         "tests/runs/test_store_moves.py -k is_not_made_anew",
     ),
     Mutant(
+        "a model that was lucky does not become a champion",
+        "partwise/catalogs/decision.py",
+        "unsure = has_value & (sure < rule.confidence)",
+        "unsure = has_value & False",
+        "tests/catalogs/test_decision.py -k equally_good",
+    ),
+    Mutant(
+        "a row counts if every candidate gave a number",
+        "partwise/engine/compare_work.py",
+        "np.logical_and.reduce([present, *(each.finite for each in heard)])",
+        "present",
+        "tests/engine/test_compare_work.py -k rows_count_if",
+    ),
+    Mutant(
         "with a key, what it did not sign is refused",
         "partwise/store/signing.py",
         "if not keys or verify(content, purpose, text, scope) is not None:",
