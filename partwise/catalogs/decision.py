@@ -61,7 +61,6 @@ class Decision:
 class _Field:
     """Keys and their candidates as arrays: n keys, m candidates."""
 
-    ids: pa.Array
     newcomers: np.ndarray
     """The row of each candidate's model among its champions, shape (n, m); -1: it has none."""
     base: np.ndarray
@@ -105,14 +104,10 @@ def decide(
     """
     if isinstance(rule, Improvement):
         _check_compared(rule, contest)
-    if contest is not None:
-        ids = contest.keys["partition_id"].combine_chunks()
-    else:
-        ids = newcomers[0]["partition_id"].combine_chunks()
+    keys = newcomers[0] if contest is None else contest.keys
+    ids = keys["partition_id"].combine_chunks()
     field = _field(ids, newcomers, base)
-    losses = np.zeros(field.newcomers.shape)
-    if contest is not None:
-        losses = contest.losses
+    losses = np.zeros(field.newcomers.shape) if contest is None else contest.losses
     clauses = _clauses(rule, field, contest, losses, needs_export=needs_export)
     why = np.select([mask for mask, _ in clauses], range(1, len(clauses) + 1), 0)
     passes = (why == 0).any(axis=1)
@@ -129,7 +124,8 @@ def decide(
     reasons = np.array(["", *(text for _, text in clauses)], object)[why[at]]
     only_champion = (field.newcomers[at] < 0) & field.is_champion.any(axis=1)
     reasons[only_champion] = "no other candidate has a model"
-    reasons[passes & ~is_in] = _not_in(rule)
+    has = "it has a champion" if isinstance(rule, NewKeys) else "the rule does not name it"
+    reasons[passes & ~is_in] = has
     reasons[passes & is_in & (pinned | retired)] = "but for that, it would be replaced"
     verdicts = np.select(
         [wins & has_champion, wins, pinned, retired, has_champion],
@@ -169,14 +165,12 @@ def _field(ids: pa.Array, newcomers: Sequence[pa.Table], base: pa.Table | None) 
         if base is not None and len(both):
             theirs = _marks(table.take(pa.array(rows[both, column])))
             ours = _marks(base.take(pa.array(champions[both])))
-            equal = np.logical_and.reduce(
-                [_bools(pc.equal(one, other)) for one, other in zip(theirs, ours, strict=True)]
-            )
-            same[both, column] = equal
-        there = np.flatnonzero(rows[:, column] >= 0)
-        has = pc.is_valid(table["onnx"]).to_numpy()
-        exported[there, column] = has[rows[there, column]]
-    return _Field(ids=ids, newcomers=rows, base=champions, is_champion=same, has_export=exported)
+            equal = map(pc.equal, theirs, ours)
+            same[both, column] = np.logical_and.reduce([_bools(each) for each in equal])
+        # The last one is for rows that are not there.
+        has = np.append(pc.is_valid(table["onnx"]).to_numpy(), False)
+        exported[:, column] = has[rows[:, column]]
+    return _Field(newcomers=rows, base=champions, is_champion=same, has_export=exported)
 
 
 def _marks(rows: pa.Table) -> list[pa.ChunkedArray]:
@@ -218,18 +212,16 @@ def _clauses(
         clauses.append((~field.has_export, "it has no proved export to ONNX"))
     if contest is None:
         return [*clauses, (field.is_champion, "it is the champion")]
-    values = [
-        (contest.failed, "it raised"),
-        (~np.isfinite(losses), "it has no value"),
-    ]
+    raised, valueless = (contest.failed, "it raised"), (~np.isfinite(losses), "it has no value")
     if not isinstance(rule, Improvement):
         best = losses.min(axis=1, initial=np.inf)
-        leads = (np.where(field.is_champion, losses, np.inf).min(axis=1) <= best)[:, None]
-        is_best = leads & np.ones(shape, bool)
-        return [*clauses, *values, (is_best, "the champion is the best")]
-    lost = [(contest.lost > 0, "it gave no finite number for some rows")]
+        leads = np.where(field.is_champion, losses, np.inf).min(axis=1) <= best
+        is_best = np.broadcast_to(leads[:, None], shape), "the champion is the best"
+        return [*clauses, raised, valueless, is_best]
     measured = [
-        *(values[0], *lost, values[1]),
+        raised,
+        (contest.lost > 0, "it gave no finite number for some rows"),
+        valueless,
         (contest.seen, "it was trained on these rows"),
         (
             np.broadcast_to((contest.rows < rule.min_rows)[:, None], shape),
@@ -295,10 +287,6 @@ def _named(rule: Rule, ids: pa.Array, columns: Sequence[KeyColumn], field: _Fiel
     return _bools(pc.is_in(ids, value_set=pa.array(sorted(set(wanted.values())))))
 
 
-def _not_in(rule: Rule) -> str:
-    return "it has a champion" if isinstance(rule, NewKeys) else "the rule does not name it"
-
-
 def _figures(
     contest: Contest | None, field: _Field, chosen: np.ndarray
 ) -> dict[str, np.ndarray | None]:
@@ -314,13 +302,8 @@ def _figures(
         margin = gain / np.abs(before)
     sure = np.where(has, contest.confidences[keys, chosen, places], np.nan)
     margin = np.where(np.isfinite(margin), margin, np.nan)
-    return {
-        "rows": contest.rows,
-        "before": before,
-        "after": after,
-        "margin": margin,
-        "confidence": sure,
-    }
+    names = ("rows", "before", "after", "margin", "confidence")
+    return dict(zip(names, (contest.rows, before, after, margin, sure), strict=True))
 
 
 def _fresh(
