@@ -58,6 +58,7 @@ _MODULES = {
     "partwise.transformers.options": ("TransformersOptions",),
     "partwise.transformers.collection": ("TransformersExport",),
     "partwise.environments.environment": ("Environment",),
+    "partwise.engine.fallbacks": ("Constant",),
     "partwise.engine.options": ("ExecutionOptions",),
     "partwise.engine.scaling": ("ScalingConfig",),
     "partwise.gangs.options": ("GangOptions",),

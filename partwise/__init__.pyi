@@ -15,6 +15,7 @@ from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.datasets.dataset import Dataset, list_datasets
 from partwise.datasets.registration import register_dataset
+from partwise.engine.fallbacks import Constant
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.scaling import ScalingConfig
 from partwise.environments.environment import Environment
@@ -210,6 +211,7 @@ __all__ = [
     "TransformersOptions",
     "TransformersExport",
     "Environment",
+    "Constant",
     "ExecutionOptions",
     "ScalingConfig",
     "GangOptions",

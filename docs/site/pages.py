@@ -29,6 +29,7 @@ API_PAGES = {
     "Trainers": ("trainers", "evaluation", "tuning"),
     "How a run is executed": ("engine", "environments", "gangs", "scripts"),
     "Runs, datasets and stores": ("runs", "reports", "datasets", "store"),
+    "Catalogs": ("catalogs",),
     "Rows in and rows out": ("sources", "publishing"),
     "Blocks": ("blocks",),
     "Models as files": ("models",),
