@@ -111,11 +111,23 @@ def first_models(call: InferCall, store: Store) -> FirstModels:
     if name.startswith(CATALOG_SCHEME):
         catalog = Catalog.open(name, store)
         title = f"the catalog {catalog.reference!r}"
-        return FirstModels(title=title, key_columns=catalog.key_columns, recipe=None)
+        recipe = _recipe_of_catalog(catalog)
+        return FirstModels(title=title, key_columns=catalog.key_columns, recipe=recipe)
     run = Run.open(name.removeprefix(RUN_SCHEME), store)
     check_has_models(run, takes_exports=True)
     keys = () if has_one_model(run) else run.key_columns
     return FirstModels(title=f"the run {run.run_id!r}", key_columns=keys, recipe=recipe_of(run))
+
+
+def _recipe_of_catalog(catalog: Catalog) -> Mapping[str, Any] | None:
+    """Return how the rows of one of its trainings were read; None: nobody knows any more.
+
+    Of one, as those of all have keys of the same classes, and a version may draw on many.
+    """
+    for drawn in catalog.runs:
+        with contextlib.suppress(RunNotFoundError):
+            return recipe_of(Run.open(drawn.run_id, catalog.store))
+    return None
 
 
 def _first_name(call: InferCall) -> str:
@@ -151,9 +163,7 @@ def models_of_call(call: InferCall, store: Store) -> UsedModels:
         )
     names += [each for each in given if isinstance(each, str)]
     sets = tuple(open_models(name, store, call.format, reader) for name in names)
-    recipe = None
-    if sets[0].name.startswith(RUN_SCHEME):
-        recipe = recipe_of(Run.open(sets[0].name.removeprefix(RUN_SCHEME), store))
+    recipe = first_models(call, store).recipe
     fallback = answers[0] if answers else None
     return UsedModels(sets=sets, fallback=fallback, recipe=recipe, reader=reader)
 

@@ -13,6 +13,8 @@ from partwise.flows import run_inference, train_models
 from partwise.runs.documents import run_path
 from partwise.runs.garbage import collect_garbage
 from partwise.runs.run import Run
+from partwise.sources.files.file_set import Files
+from partwise.sources.files.reading_options import CsvOptions
 from partwise.store.store import Store
 from partwise.trainers import Mean
 
@@ -117,3 +119,19 @@ def test_keys_of_another_class_and_versions_that_are_not_there_are_refused(
     with pytest.raises(InputError, match="a catalog has models as they were trained"):
         infer(format="pt2")
     assert not local_store.exists(run_path("infer", "run.json"))
+
+
+def test_files_are_read_with_the_values_that_a_training_has_read(
+    train, infer, local_store, tmp_path, cluster
+) -> None:
+    """A decimal comma that is forgotten makes 4057 of 4,057."""
+    path = tmp_path / "sales.csv"
+    path.write_text("key;row;y\na;0;4,057\nb;1;2,5\n")
+    files = Files(str(path), csv=CsvOptions(decimal=",", thousands="."))
+    run = train_models(
+        files, "key", Mean(label="y"), run_id="texts", store=local_store.url, cluster=cluster
+    )
+    promote(run)
+    path.write_text("key;row;y\na;0;4.057\nb;1;2,5\n")
+    found = infer(str(path), keep_columns=["row", "y"])
+    assert found.predictions().sort_by("row")["y"].to_pylist() == [4057.0, 2.5]
