@@ -7,10 +7,11 @@ from partwise.flows.running.connections import open_output, open_rows_of
 from partwise.flows.running.earlier_call import earlier_keys
 from partwise.flows.running.environments import resolve_packages
 from partwise.flows.running.execute_shards import execute
-from partwise.planning.models import models_of_call, with_versions_of_before
+from partwise.planning.models import models_of_call, newer_versions, with_versions_of_before
 from partwise.planning.partitions import prepare_inference
 from partwise.runs.run import Run
 from partwise.tasks.publish_rows import with_output
+from partwise.tasks.steps import run_logger
 
 
 @run_flow(InferCall, name="run-inference")
@@ -39,6 +40,8 @@ def run_inference(call: InferCall) -> Run:
     """
     store = open_store(call.store)
     pinned = with_versions_of_before(call, store)
+    for sentence in newer_versions(call, pinned, store):
+        run_logger().info("%s", sentence)
     output = open_output(call.output)
     plan = prepare_inference(
         pinned,

@@ -37,6 +37,8 @@ MOST_MISTAKES = 4
 """So many stand in one message."""
 USED_RUN_IDS = ("training_run_id", "export_run_id")
 """Parameters that name an earlier run; the scheduled time can stand in them."""
+USED_MODELS = ("models", "candidates", "fallback")
+"""Those that name models, such as run://night-3, or several; likewise."""
 
 P = ParamSpec("P")
 C = TypeVar("C", bound=Call)
@@ -193,10 +195,15 @@ class RunFlow(Generic[P, R]):
         for name in USED_RUN_IDS:
             if "{" in (template := filled.get(name) or ""):
                 filled[name] = run_id_of_flow_run(template, self.call.kind)
-        if isinstance(named := filled.get("candidates"), list | tuple):
-            filled["candidates"] = [
-                reference_of_flow_run(template, self.call.kind) for template in named
-            ]
+        for name in USED_MODELS:
+            named = filled.get(name)
+            if isinstance(named, str):
+                filled[name] = reference_of_flow_run(named, self.call.kind)
+            elif isinstance(named, list | tuple):
+                filled[name] = [
+                    reference_of_flow_run(each, self.call.kind) if isinstance(each, str) else each
+                    for each in named
+                ]
         return filled
 
     def checked(

@@ -106,7 +106,9 @@ class InferCall(PublishingCall):
     onnxruntime in place of the training library; "torchscript" and "pt2" likewise, by PyTorch."""
     models: str = field(default="", metadata=NEWER)
     """In place of training_run_id, a catalog whose models are used: catalog://sales, or
-    catalog://sales@7 for one version. A resume goes on with the version that the run began with."""
+    catalog://sales@7 for one version. A resume goes on with the version that the run began with.
+
+    The scheduled time can stand in run://RUN, here and in fallback, as in run_id."""
     fallback: FallbackParameter = field(default=(), metadata=NEWER)
     """What is asked in turn for partitions whose model is not there, or cannot be read: run://RUN
     or catalog://NAME, by the same key columns, by fewer of them, or of one model for all rows; at

@@ -257,6 +257,21 @@ def with_versions_of_before(call: InferCall, store: Store) -> InferCall:
     )
 
 
+def newer_versions(call: InferCall, pinned: InferCall, store: Store) -> list[str]:
+    """Return a sentence for each catalog of which a resume goes on with an older version."""
+    found = []
+    pairs = zip([call.models, *call.fallback], [pinned.models, *pinned.fallback], strict=True)
+    for given, used in pairs:
+        if isinstance(used, str) and isinstance(given, str) and used != given:
+            newest = Catalog.open(given, store).reference
+            if newest != used:
+                found.append(
+                    f"The run {call.run_id!r} goes on with {used}, and {newest} is there: name it "
+                    "to use that."
+                )
+    return found
+
+
 def arguments_of_before(call: Call, store: Store) -> Mapping[str, Any]:
     """Return what the run that a call goes on with was called with; empty: there is none."""
     if call.on_existing_artifacts != "resume":

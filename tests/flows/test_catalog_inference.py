@@ -1,5 +1,7 @@
 """Inference by the champions of a catalog: of many runs, as they stood when they were promoted."""
 
+import logging
+
 import pyarrow as pa
 import pytest
 
@@ -81,11 +83,14 @@ def test_each_key_is_inferred_by_the_run_that_its_champion_is_of(train, infer) -
         assert Run.open(run_id, run.store).model(key).predict(rows_of([key]))[0] == value
 
 
-def test_a_resume_goes_on_with_its_version_until_another_one_is_named(train, infer) -> None:
+def test_a_resume_goes_on_with_its_version_until_another_one_is_named(train, infer, caplog) -> None:
+    caplog.set_level(logging.INFO, logger="prefect.flow_runs")
     first = promote(train("one", KEYS, 1.0))
     infer()
     promote(train("two", ["b"], 2.0), first)
+    assert "is there" not in caplog.text
     kept = infer()
+    assert "goes on with catalog://sales@1, and catalog://sales@2 is there" in caplog.text
     assert (kept.executed, [row[1] for row in answers(kept)]) == (0, [1.0] * 4)
     named = infer(models="catalog://sales@2")
     assert (named.executed, [row[1] for row in answers(named)]) == (1, [1.0, 2.0, 1.0, 1.0])
