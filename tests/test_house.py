@@ -32,7 +32,10 @@ LIBRARY = sorted(
     if path.relative_to(ROOT).parts[1] not in ROOMS
 )
 FILES = [*LIBRARY, *sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))]
-PAGES = ("report.html.j2", "comparison.html.j2", "picture.html.j2", "report.css")
+PAGES = (
+    *("report.html.j2", "comparison.html.j2", "catalog.html.j2"),
+    *("picture.html.j2", "distribution.html.j2", "report.css"),
+)
 TEMPLATES = [ROOT / "partwise" / "reports" / name for name in PAGES]
 TEMPLATES += (ROOT / "flows" / "project" / "template").iterdir()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.documents import CATALOGS, versions_of
 from partwise.flows.cli import output
 from partwise.flows.cli.options import Json, StoreUrl
+from partwise.flows.cli.pages import check_page, write_page
 from partwise.flows.cli.parsing import COMMON
 from partwise.formatting import counted, shortened
 from partwise.runs.key_texts import key_texts
@@ -80,6 +82,9 @@ def show_catalog(
     /,
     *,
     most: Annotated[int, Parameter(validator=Number(gte=0))] = 20,
+    to: Path | None = None,
+    in_browser: Annotated[bool, Parameter(name="--open")] = False,
+    force: bool = False,
     store: StoreUrl = "artifacts",
     as_json: Json = False,
 ) -> int:
@@ -88,9 +93,13 @@ def show_catalog(
     Args:
         name: The catalog, such as sales@3; without a version the newest.
         most: How many keys are shown.
+        to: Write it to this .html file as well, with what it changed and pictures of its metrics.
+        in_browser: Open that page in a browser.
+        force: Replace a file that is there.
         store: A folder, or a URL such as s3://bucket/folder.
         as_json: Print a JSON object, and one per key.
     """
+    check_page(to, in_browser=in_browser, as_json=as_json, force=force)
     opened = Catalog.open(name, Store.parse(store))
     table = opened.table.slice(0, most)
     if as_json:
@@ -114,6 +123,11 @@ def show_catalog(
     _print_rows(table, _CHAMPION)
     if (more := opened.table.num_rows - table.num_rows) > 0:
         output.console().print(f"and {counted(more, 'more key')}: --most {opened.table.num_rows}")
+    if to is not None or in_browser:
+        from partwise.reports.catalog_page import render_catalog
+
+        name = f"{opened.name}-{opened.version}.html"
+        write_page(name, render_catalog(opened), to, force=force, in_browser=in_browser)
     return 0
 
 

@@ -8,12 +8,11 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from rich.text import Text
 
-from partwise.errors import InputError
 from partwise.flows.cli import output
 from partwise.flows.cli.options import Json, StoreUrl
+from partwise.flows.cli.pages import check_page, write_page
 from partwise.formatting import STYLES, counted, number
 from partwise.reports.comparison import Comparison, MetricChange, compare_runs
-from partwise.runs.local_file import check_free, new_file
 from partwise.runs.run import Run
 
 MOST_METRICS = 100
@@ -45,12 +44,7 @@ def compare(
         store: A folder, or a URL such as s3://bucket/folder, which has both.
         as_json: Print a JSON object.
     """
-    if as_json and (to is not None or in_browser):
-        raise InputError("--json prints the numbers: give --to and --open without it.")
-    if to is not None and to.suffix.lower() != ".html":
-        raise InputError(f"--to {str(to)!r}: name a file that ends in .html.")
-    if to is not None:
-        check_free(to, overwrite=force)
+    check_page(to, in_browser=in_browser, as_json=as_json, force=force)
     first, second = Run.open(before, store), Run.open(after, store)
     found = compare_runs(first, second)
     if as_json:
@@ -66,21 +60,11 @@ def compare(
     )
     _print_metrics(found.metrics)
     if to is not None or in_browser:
-        _write_page(first, second, to, force=force, in_browser=in_browser)
+        from partwise.reports.comparison_page import render_comparison
+
+        name, page = f"{first.run_id}-{second.run_id}.html", render_comparison(first, second)
+        write_page(name, page, to, force=force, in_browser=in_browser)
     return 0
-
-
-def _write_page(first: Run, second: Run, to: Path | None, *, force: bool, in_browser: bool) -> None:
-    from partwise.flows.cli.open import open_page
-    from partwise.reports.comparison_page import render_comparison
-
-    page = render_comparison(first, second)
-    if to is not None:
-        with new_file(to, overwrite=force) as temporary:
-            temporary.write_bytes(page.encode())
-        output.console().print(f"page: {to}", markup=False)
-    if in_browser:
-        open_page("page", f"{first.run_id}-{second.run_id}.html", page)
 
 
 def _run_text(run: Run) -> Text:
