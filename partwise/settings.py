@@ -55,11 +55,13 @@ def _by_name(
     fields = kind.model_fields
     places = [name for name, field in fields.items() if field.kw_only is False]
     if len(values) > len(places):
-        some = places[0] if places else next(name for name in fields if name != "kind")
+        all_names = [*places, *(name for name in fields if name != "kind")]
+        if not all_names:
+            raise InputError(f"{kind.__name__} takes no values: write {kind.__name__}().")
         but = f" but {places[0]}" if places else ""
         raise InputError(
             f"{kind.__name__} takes its values by name{but}, and was given {len(values)} without "
-            f"one: write {kind.__name__}({some}=...)."
+            f"one: write {kind.__name__}({all_names[0]}=...)."
         )
     given = dict(zip(places, values, strict=False))
     if twice := given.keys() & named.keys():

@@ -17,7 +17,8 @@ from partwise import (
     default_predict,
 )
 from partwise.connector.context import PartitionContext
-from partwise.engine.works import TrainWork, _with_class
+from partwise.engine.infer_work import _with_class
+from partwise.engine.works import TrainWork
 from partwise.errors import ColumnError, InputError
 from partwise.tables.classes import class_places, classes_among, predicted_classes
 

@@ -6,7 +6,7 @@ import pytest
 
 from partwise import DataConnector, DistributedLightGBM, DistributedXGBoost, default_predict
 from partwise.connector.context import PartitionContext
-from partwise.engine.works import _with_class
+from partwise.engine.infer_work import _with_class
 from partwise.errors import ColumnError, InputError
 from partwise.ranks.context import RankContext
 from partwise.runs.bundle import CATEGORIES_FILENAME
