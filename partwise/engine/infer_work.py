@@ -1,5 +1,6 @@
 """What a child process does with one partition to infer it: by its own model, or what is next."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +18,7 @@ from partwise.formatting import key_text
 from partwise.models.serdes import ModelSerde, serde_by_name
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import StoredArtifact
-from partwise.runs.ledger import DAMAGED_MODELS
+from partwise.runs.ledger import DAMAGED_MODELS, FAILED_MODELS
 from partwise.tables.classes import CLASS_COLUMN, classes_among, predicted_classes
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class InferWork:
             ModelNotFoundError: There is no model for it.
         """
         answering = (*models, None) if self.fallback is not None else models
-        passed = 0
+        passed = Counter[str]()
         for model in answering:
             is_last = model is answering[-1]
             try:
@@ -89,17 +90,17 @@ class InferWork:
             except IntegrityError as error:
                 if is_last:
                     raise
-                passed += 1
+                passed[DAMAGED_MODELS] += 1
                 context.logger.warning("%s The next level is asked.", error)
                 continue
             except Exception as error:
                 if is_last or self.on_error == "fail":
                     raise
+                passed[FAILED_MODELS] += 1
                 reason = f"{type(error).__name__}: {error}"
                 context.logger.warning("Level %s: %s", self._name(model), reason)
                 continue
-            damaged = {DAMAGED_MODELS: float(passed)} if passed else {}
-            return replace(produced, metrics={**produced.metrics, **damaged})
+            return replace(produced, metrics={**produced.metrics, **passed})
         titles = [level.title for level in self.levels]
         sentence = f"None of {', '.join(titles)} has a model for this partition."
         if len(titles) == 1:

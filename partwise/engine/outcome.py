@@ -104,7 +104,7 @@ def ledger_row(
     attempts: int,
     rows: int,
     host: str,
-    fingerprint: str,
+    fingerprint: str | None,
     trial: str | None,
 ) -> LedgerRow:
     """Return the row of a partition: which it is, who worked on it, and what that came to."""

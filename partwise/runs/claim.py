@@ -268,6 +268,8 @@ class Claim:
             and inputs == intent.inputs_fingerprint
             and run.generation in self.earlier_generations(intent)
             and run.is_whole()
+            # Where a model was passed over, its partition is to ask for it again.
+            and not (run.kind == "infer" and run.ledger["fingerprint"].null_count)
         )
 
     def why_nothing_counts(self, intent: Intent) -> str | None:

@@ -28,6 +28,8 @@ KEY_PREFIX = "key."
 METRIC_PREFIX = "metric."
 DAMAGED_MODELS = "damaged_models"
 """The metric of how many models of a partition could not be read, where another one answered."""
+FAILED_MODELS = "failed_models"
+"""That of how many raised an error, where another one answered."""
 RUNNING_SINCE = "running_since"
 """A column that only runs at work have, in memory."""
 

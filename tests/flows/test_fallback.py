@@ -110,7 +110,8 @@ def test_a_trainer_is_fitted_on_the_labels_that_the_rows_bring(store, cluster) -
 def test_a_damaged_model_has_the_next_level_asked_and_is_counted(store, cluster) -> None:
     folder = Path(store.local_path(run_path("own")) or "") / "bundles"
     (bundle,) = folder.iterdir()
-    bundle.write_bytes(bytes(len(bundle.read_bytes())))
+    content = bundle.read_bytes()
+    bundle.write_bytes(bytes(len(content)))
     run = infer(store, cluster, fallback=["run://regions"], on_missing_model="skip")
     assert answers(run) == [(2.0, "regions", "north", 1)] * 2
     rows = run.ledger.to_pylist()
@@ -122,6 +123,10 @@ def test_a_damaged_model_has_the_next_level_asked_and_is_counted(store, cluster)
     assert str(fields["damaged"]).startswith("1 model could not be read")
     assert fields["answered by"] == "run://regions 2 (2 rows)"
     assert "What answered, by partitions: <bdi>run://regions</bdi>" in render_report(run)
+    # Once it is restored, a resume asks for it again.
+    bundle.write_bytes(content)
+    restored = infer(store, cluster, fallback=["run://regions"], on_missing_model="skip")
+    assert answers(restored)[0] == (1.0, "own", "north,1", 0)
 
 
 @pytest.mark.parametrize("on_error", ["fail", "next"])
@@ -137,6 +142,12 @@ def test_an_error_fails_or_has_the_next_level_asked(store, cluster, tmp_path, on
         assert failed["error_type"] == "ValueError"
     else:
         assert answers(run) == [(5.0, None, None, 2), (1.0, "own", "north,1", 0)]
+        again = infer(
+            store, cluster, [("west", 13), ("north", 1)], training_run_id="own",
+            predict=predict, fallback=["run://all", 5], on_error=on_error,
+        )  # fmt: skip
+        # All are DONE, and the one whose model raised is tried again, as one that failed.
+        assert again.executed == 1
 
 
 def test_a_new_model_of_a_level_runs_what_it_answers_for_again(store, cluster) -> None:

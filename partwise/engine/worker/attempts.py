@@ -23,10 +23,12 @@ from partwise.engine.worker.supervisor import Download, OnReport, Supervisor, ke
 from partwise.engine.written_models import ONLY_PLAIN
 from partwise.environments.building import BuiltEnvironment
 from partwise.runs.bundle import LOG_FILENAME
-from partwise.runs.ledger import LedgerRow
+from partwise.runs.ledger import DAMAGED_MODELS, FAILED_MODELS, LedgerRow
 
 EARLIER_LOG_BYTES = 16 << 10
 """What is kept of the log of an attempt that was not the last."""
+
+_PASSED_OVER = {DAMAGED_MODELS, FAILED_MODELS}
 
 
 def supervise(
@@ -209,7 +211,10 @@ class Attempts:
             attempts=attempt,
             rows=self.opened.offsets[index + 1] - self.opened.offsets[index],
             host=self.host,
-            fingerprint=self.fingerprints[index],
+            # Where an inference passed a model over, a resume is to ask for it again.
+            fingerprint=None
+            if self.execution.kind == "infer" and not _PASSED_OVER.isdisjoint(outcome.metrics)
+            else self.fingerprints[index],
             trial=self.describe_trial(outcome),
         )
         output = None
