@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from partwise.flows.compare_models import compare_models
+    from partwise.flows.evaluate_predictions import evaluate_predictions
     from partwise.flows.export_models import export_models
     from partwise.flows.export_transformers import export_transformers
     from partwise.flows.find_portfolio import find_portfolio
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "compare_models",
+    "evaluate_predictions",
     "export_models",
     "export_transformers",
     "find_portfolio",

@@ -19,9 +19,10 @@ from partwise.stand_ins import load
 
 _MODULES = {
     "partwise.flows": (
-        *("compare_models", "export_models", "export_transformers", "find_portfolio"),
-        *("map_partitions", "model_pipeline", "promote_models", "run_inference", "run_script"),
-        *("scale_cluster", "train_distributed", "train_models", "tune_model", "validate_exports"),
+        *("compare_models", "evaluate_predictions", "export_models", "export_transformers"),
+        *("find_portfolio", "map_partitions", "model_pipeline", "promote_models"),
+        *("run_inference", "run_script", "scale_cluster", "train_distributed", "train_models"),
+        *("tune_model", "validate_exports"),
     ),
     "partwise.outcomes": ("PartitionStatus", "Result", "RunStatus", "Skip"),
     "partwise.connector.context": ("PartitionContext",),
@@ -68,6 +69,7 @@ _MODULES = {
         *("RemoteCluster", "QueryBlock", "TableBlock"),
     ),
     "partwise.catalogs.contest": ("Contest",),
+    "partwise.catalogs.evaluated": ("Evaluated",),
     "partwise.catalogs.rules": ("Everything", "Improvement", "NewKeys", "TheseKeys"),
     "partwise.sources.files.file_set": ("Files",),
     "partwise.sources.files.reading_options": ("CsvOptions", "ExcelOptions"),

@@ -10,6 +10,7 @@ from partwise.blocks import (
 )
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.contest import Contest
+from partwise.catalogs.evaluated import Evaluated
 from partwise.catalogs.rules import Everything, Improvement, NewKeys, TheseKeys
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
@@ -74,6 +75,7 @@ from partwise.evaluation import (
 from partwise.exports.protocol import Exporter, ModelDescription
 from partwise.flows import (
     compare_models,
+    evaluate_predictions,
     export_models,
     export_transformers,
     find_portfolio,
@@ -145,6 +147,7 @@ from partwise.tuning.space import choice, grid, loguniform, randint, uniform
 
 __all__ = [
     "compare_models",
+    "evaluate_predictions",
     "export_models",
     "export_transformers",
     "find_portfolio",
@@ -225,6 +228,7 @@ __all__ = [
     "QueryBlock",
     "TableBlock",
     "Contest",
+    "Evaluated",
     "Everything",
     "Improvement",
     "NewKeys",

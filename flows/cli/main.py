@@ -91,6 +91,10 @@ _COMMANDS = {
         "train:compare",
         "Compare several models of each key, each on the very same rows.",
     ),
+    "evaluate": (
+        "train:evaluate",
+        "See whether the predictions of an inference run came true, key by key.",
+    ),
     "promote": (
         "promote:promote",
         "Make models champions of a catalog by a rule, such as those that a comparison found.",
@@ -148,7 +152,7 @@ _OLD_COMMANDS = {"run": "run-script"}
 
 _BEGIN_RUNS = (
     *(("train",), ("find-portfolio",), ("train-distributed",), ("tune",), ("run-script",)),
-    *(("infer",), ("compare",), ("map",), ("export",), ("validate",), ("pipeline",)),
+    *(("infer",), ("compare",), ("evaluate",), ("map",), ("export",), ("validate",), ("pipeline",)),
     *(("runs", "resume"), ("runs", "repeat")),
 )
 """Commands that begin a run, or go on with one."""

@@ -4,7 +4,14 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from partwise.calls.partitions import CompareCall, InferCall, MapCall, PortfolioCall, TrainCall
+from partwise.calls.partitions import (
+    CompareCall,
+    EvaluateCall,
+    InferCall,
+    MapCall,
+    PortfolioCall,
+    TrainCall,
+)
 from partwise.engine.options import ExecutionOptions
 from partwise.flows.cli.command import Read, command_of
 from partwise.flows.cli.options import EXECUTION, Names
@@ -48,6 +55,15 @@ compare = command_of(
     types={
         "candidates": Annotated[Names, Read(value=split_names)],
     },
+)
+
+evaluate = command_of(
+    EvaluateCall,
+    """See whether the predictions of an inference run came true, key by key.
+
+    The report ranks the keys that got worse; partwise train --only RUN trains these again.
+    """,
+    group=Group("Evaluation", sort_key=0),
 )
 
 map_ = command_of(

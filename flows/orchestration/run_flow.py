@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 MOST_MISTAKES = 4
 """So many stand in one message."""
-USED_RUN_IDS = ("training_run_id", "export_run_id")
+USED_RUN_IDS = ("training_run_id", "export_run_id", "inference_run_id")
 """Parameters that name an earlier run; the scheduled time can stand in them."""
 USED_MODELS = ("models", "candidates", "fallback")
 """Those that name models, such as run://night-3, or several; likewise."""

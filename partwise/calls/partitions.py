@@ -160,6 +160,44 @@ class CompareCall(FunctionCall):
 
 
 @dataclass(frozen=True)
+class EvaluateCall(FunctionCall):
+    """A call of `evaluate_predictions`."""
+
+    kind: ClassVar[CallKind] = "evaluate"
+
+    partition_by: PartitionBy = ()
+    """The key columns, if they are to be checked. Empty: those of the predictions."""
+    inference_run_id: str = ""
+    """The inference run whose predictions are compared with what has become true.
+
+    The scheduled time can stand in it as in run_id."""
+    on: PartitionBy = ()
+    """The columns that, beside the key, tell which row is which, such as a date: the predictions
+    have them by keep_columns, and the rows here. Empty: each key has one row."""
+    label: str = ""
+    """The column with what has become true. Empty: the one that a dataset marks as its label."""
+    _: KW_ONLY
+    prediction: str = "prediction"
+    """The column that was predicted: of several classes it is one for each, prediction_0 and so
+    on."""
+    latest_by: str = ""
+    """A column, such as the time of an entry, by which the last of several labels of a row is the
+    one that counts. Empty: a partition with two labels of one row is FAILED."""
+    metric: MetricParameter = field(default="rmse", metadata=Role(function="maybe").metadata)
+    """What tells how good predictions are: rmse, mae, mape, wape, smape, pinball, logloss, accuracy
+    or auc. From Python also a function of (labels, predictions)."""
+    direction: Direction = ""
+    """Which values are better, of a metric that is a function; empty: lower ones."""
+    worse_by: Annotated[float, Field(ge=0)] = field(default=0.2, metadata=HOW)
+    """A key got worse where its loss is above that of its model at promotion, or in training, by
+    more than this share of it, and that beyond luck."""
+    confidence: Annotated[float, Field(ge=0.5, lt=1)] = field(default=0.99, metadata=HOW)
+    """How sure it has to be that a key got worse, of metrics that are a mean over rows."""
+    min_rows: Count = field(default=30, metadata=HOW)
+    """Keys with fewer rows that have a label are listed apart, and never called worse."""
+
+
+@dataclass(frozen=True)
 class MapCall(PublishingCall):
     """A call of `map_partitions`."""
 

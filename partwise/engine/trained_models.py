@@ -29,6 +29,9 @@ _FILES = ("model", "weights", "categories")
 TRAINED_ON = "trained_on"
 """A column that the models of a comparison have as well: the fingerprint of the rows that a model
 was trained on, null where it is not known."""
+VALUE_THEN, ROWS_THEN = "value_then", "rows_then"
+"""Columns that the models of an evaluation have as well: a metric, and the rows it was measured
+on, as they are known since training or promotion."""
 _Place = tuple[str, int]
 """The bundle of an artifact in its run, and where it begins there."""
 
@@ -201,6 +204,8 @@ def _model(
         weights=weights,
         categories=categories,
         saw_rows=saw_rows,
+        value_then=row.get(VALUE_THEN),
+        rows_then=row.get(ROWS_THEN),
     )
 
 

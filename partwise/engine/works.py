@@ -75,6 +75,10 @@ class StoredModel:
     """Those of the rows trained on; None: these had no dictionary columns."""
     saw_rows: bool = False
     """Whether it was trained on the very rows of the partition, as far as that is known."""
+    value_then: float | None = None
+    """What an evaluation compares with: the metric at promotion, or in training; None: unknown."""
+    rows_then: int | None = None
+    """Rows on which that was measured."""
 
     @property
     def artifact(self) -> StoredArtifact:

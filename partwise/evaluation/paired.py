@@ -40,6 +40,29 @@ def confidence(metric: Metric, better: Predicted, worse: Predicted) -> float:
     return t_confidence(gains)
 
 
+def worse_confidence(metric: Metric, now: Predicted, then: float, rows_then: int | None) -> float:
+    """Return how sure it is that a metric's value on rows is worse than one of other rows.
+
+    By Student's t of each row's loss, as if losses spread as much then as now. NaN where nobody can
+    tell: of one row, or a metric that is no mean over rows.
+    """
+    name = metric.name.partition(":")[0]
+    mean_then = _MEANS[name](then) if name in _MEANS else then
+    losses = _ROW_LOSSES.get(name)
+    count = len(now.labels)
+    if losses is None or name == "wape" or count < 2:
+        return math.nan
+    if metric.name.startswith("pinball:"):
+        losses = _pinball(float(metric.name.partition(":")[2]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = losses(now.labels, now.predictions)
+        excess, spread = float(found.mean()) - mean_then, float(found.std(ddof=1))
+    if not math.isfinite(excess) or spread <= 1e-12 * abs(excess):
+        return math.nan if not math.isfinite(excess) else 0.5 if excess == 0 else float(excess > 0)
+    error = spread * math.sqrt(1 / count + (1 / rows_then if rows_then else 0))
+    return student_t(excess / error, count - 1)
+
+
 def t_confidence(gains: np.ndarray) -> float:
     """Return how sure it is that the mean of paired differences is above 0, by Student's t.
 
@@ -144,3 +167,9 @@ _ROW_LOSSES: dict[str, RowLosses] = {
     "accuracy": _is_wrong,
 }
 """What each row adds to a metric, the less the better."""
+_MEANS: dict[str, Callable[[float], float]] = {
+    "rmse": lambda value: value * value,
+    "smape": lambda value: value / 2,
+    "accuracy": lambda value: 1 - value,
+}
+"""The mean of what rows add, from the value of a metric where that is another one."""

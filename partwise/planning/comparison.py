@@ -166,7 +166,7 @@ def prepare_comparison(
     )
     for each in candidates:
         check_first_keys(each.models.title, each.models.key_columns, names, keys)
-    label = _label_of(call, source.schema)
+    label = label_of(call.label, source.schema)
     call = replace(
         prepared(call, names, keys),
         candidates=[each.reference for each in candidates],
@@ -201,14 +201,15 @@ def prepare_comparison(
     return replace(plan, source=source.narrowed(columns), reads=frozenset(reads))
 
 
-def _label_of(call: CompareCall, schema: pa.Schema) -> str:
+def label_of(given: str, schema: pa.Schema) -> str:
+    """Return the column that is predicted: the one that is given, or that the rows mark as it."""
     marked = marked_labels(schema)
-    if not call.label and len(marked) != 1:
+    if not given and len(marked) != 1:
         raise ColumnError(
-            "The comparison was given no label, and the rows mark none as theirs, or several: name "
-            "the column that is predicted, as label= or --label."
+            "No label was given, and the rows mark none as theirs, or several: name the column "
+            "that is predicted, as label= or --label."
         )
-    label = call.label or marked[0]
+    label = given or marked[0]
     if label not in schema.names:
         raise ColumnError(f"The label {label!r} is missing; {columns_there(schema.names, label)}")
     return label

@@ -16,6 +16,7 @@ RunKind = Literal[
     "find-portfolio",
     "infer",
     "compare",
+    "evaluate",
     "map",
     "export",
     "export-transformers",
@@ -101,6 +102,11 @@ KINDS: Mapping[RunKind, Kind] = MappingProxyType(
         ),
         "compare": Kind(
             flow="compare_models", title="comparison of models", step="compare-partitions"
+        ),
+        "evaluate": Kind(
+            flow="evaluate_predictions",
+            title="evaluation of predictions",
+            step="evaluate-partitions",
         ),
         "map": Kind(flow="map_partitions", title="map run", step="map-partitions"),
         "export": Kind(

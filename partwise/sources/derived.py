@@ -1,8 +1,8 @@
 """A source with one column more, which says to which part of the whole each row belongs.
 
 `in_blocks` divides rows that one model is for, so that they can be worked on like partitions;
-`sampled` takes a few rows of all fragments, the same ones each time; `with_held_out` has rows of
-another source behind its own.
+`sampled` takes a few rows of all fragments, the same ones each time; `with_held_out` and `stacked`
+have rows of another source behind their own.
 """
 
 import hashlib
@@ -18,6 +18,7 @@ from partwise.sources.descriptions import Source, SourceDescription
 from partwise.sources.fragments import Fragment, Place, Selection
 from partwise.tables.column_names import columns_there
 from partwise.tables.keys.hashing import mix
+from partwise.tables.schemas import cast_batch, common_schema
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
@@ -181,18 +182,19 @@ HELD_OUT = "held_out"
 """The name of the column that tells rows of two sources apart, unless they have one so named."""
 
 
-class HeldOutSource:
-    """The rows of a source, and behind them those of another, which are scored on: a `Source`.
+class StackedSource:
+    """The rows of a source, and behind them those of another: a `Source`.
 
-    The column `name`, an int64 and the last one, is 0 in the one and 1 in the other.
+    The column `name`, an int64 and the last one, is 0 in the one and 1 in the other. A column that
+    one of them lacks is null there.
     """
 
-    def __init__(self, base: Source, held_out: Source, name: str) -> None:
+    def __init__(self, base: Source, other: Source, name: str, columns: pa.Schema) -> None:
+        """`columns` are those of both, of types to which the values of both fit."""
         self.name = name
-        self._base = base
-        self._held_out = held_out
-        self._field = pa.field(name, pa.int64(), nullable=False)
-        schema = base.schema.append(self._field)
+        self._base, self._other = base, other
+        self._columns = columns
+        schema = columns.append(pa.field(name, pa.int64(), nullable=False))
         self.selection = Selection(schema=schema, read_schema=schema, conditions=None)
 
     @property
@@ -203,20 +205,24 @@ class HeldOutSource:
     def narrowed(self, columns: Sequence[str]) -> Source:
         """The same source, of whose rows fewer columns are read; the added one stays."""
         kept = [name for name in columns if name != self.name]
-        return HeldOutSource(self._base.narrowed(kept), self._held_out.narrowed(kept), self.name)
+        base, other = (
+            each.narrowed([name for name in kept if name in each.schema.names])
+            for each in (self._base, self._other)
+        )
+        schema = pa.schema([self._columns.field(name) for name in kept])
+        return StackedSource(base, other, self.name, schema)
 
     def fragments(self, keys: Sequence[str] = ()) -> Sequence[Fragment]:  # noqa: ARG002 (nothing is known of two sources alike)
         """The parts of the one, then those of the other."""
-        names = tuple(self._base.schema.names)
         return [
             DerivedFragment(
                 fragment,
                 source.selection,
-                _Constant(field=self._field, value=value, columns=names),
+                _Aligned(schema=self.schema, name=self.name, value=value),
                 None if source.selection.conditions else fragment.rows,
                 {},
             )
-            for value, source in enumerate((self._base, self._held_out))
+            for value, source in enumerate((self._base, self._other))
             for fragment in source.fragments()
         ]
 
@@ -227,7 +233,7 @@ class HeldOutSource:
 
     def buckets(self) -> frozenset[str]:
         """The buckets that the rows of both are read from."""
-        return self._base.buckets() | self._held_out.buckets()
+        return self._base.buckets() | self._other.buckets()
 
     def refuse_empty(self) -> None:
         """Raise `SourceError` where it is the filter that leaves no row."""
@@ -235,7 +241,7 @@ class HeldOutSource:
 
     def description(self) -> SourceDescription:
         """That of the rows, as large as both; their recipe opens them without the others."""
-        one, other = self._base.description(), self._held_out.description()
+        one, other = self._base.description(), self._other.description()
         digest = hashlib.sha256(f"{one.fingerprint} {other.fingerprint}".encode())
         return replace(
             one,
@@ -246,7 +252,7 @@ class HeldOutSource:
         )
 
 
-def with_held_out(base: Source, held_out: Source, what: str) -> HeldOutSource:
+def with_held_out(base: Source, held_out: Source, what: str) -> StackedSource:
     """Return the rows of a source with those of another behind them.
 
     Raises:
@@ -266,7 +272,20 @@ def with_held_out(base: Source, held_out: Source, what: str) -> HeldOutSource:
                 "type."
             )
     name = free_name(HELD_OUT, base.schema)
-    return HeldOutSource(base, held_out.narrowed(base.schema.names), name)
+    return StackedSource(base, held_out.narrowed(base.schema.names), name, base.schema)
+
+
+def stacked(base: Source, other: Source, name: str, names: tuple[str, str]) -> StackedSource:
+    """Return the rows of a source with those of another behind them, of which some columns differ.
+
+    `name` gets underscores where one of them has a column of that name; `names` are what messages
+    call them.
+
+    Raises:
+        ColumnError: A column of both is of types that do not go together.
+    """
+    schema = common_schema([(base.schema, names[0]), (other.schema, names[1])], "union")
+    return StackedSource(base, other, free_name(name, schema), schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,13 +345,24 @@ class _Constant:
 
     field: pa.Field
     value: Any
-    columns: tuple[str, ...] = ()
-    """The order of the others; empty: their own."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            ordered = batch.select(list(self.columns)) if self.columns else batch
-            yield _with_value(ordered, self.field, self.value)
+            yield _with_value(batch, self.field, self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Aligned:
+    """Brings rows into a schema, with one value in the column `name`, and nulls for what lacks."""
+
+    schema: pa.Schema
+    name: str
+    value: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        constants = {**dict.fromkeys(self.schema.names), self.name: self.value}
+        for batch in batches:
+            yield cast_batch(batch, self.schema, constants, "the rows")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,6 +83,7 @@ VALUES: dict[str, Any] = {
     "candidates": st.just(["run://one@1", "catalog://sales@7#onnx"]),
     "exporter": st.just(""),
     "partition_by": st.just(["k"]),
+    "on": NAMES,
     "params": st.none(),
     "execution": OPTIONS,
     "scaling": SCALINGS,

@@ -7,6 +7,7 @@ from prefect.utilities.callables import parameter_schema
 
 from partwise.flows import (
     compare_models,
+    evaluate_predictions,
     export_models,
     export_transformers,
     find_portfolio,
@@ -32,6 +33,7 @@ FLOWS = {
         train_distributed,
         run_inference,
         compare_models,
+        evaluate_predictions,
         promote_models,
         run_script,
         map_partitions,

@@ -40,6 +40,7 @@ COMMANDS = {
     "train_models": train.train,
     "run_inference": train.infer,
     "compare_models": train.compare,
+    "evaluate_predictions": train.evaluate,
     "map_partitions": train.map_,
     "find_portfolio": train.find_portfolio,
     "train_distributed": train_distributed.train_distributed,

@@ -35,6 +35,7 @@ DEPLOYMENTS = (
     "run-script/script",
     "run-inference/infer",
     "compare-models/compare",
+    "evaluate-predictions/evaluate",
     "promote-models/promote",
     "map-partitions/map",
     "export-models/export",

@@ -1,0 +1,195 @@
+"""What an evaluation found: whether the predictions of each key came true, and which got worse.
+
+A run of evaluate_predictions keeps it in its ledger as metrics, by the names that stand here.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.errors import InputError
+from partwise.runs.ledger import KEY_PREFIX, metric_values
+from partwise.runs.run import Run
+from partwise.store.store import Store
+
+PREDICTED = "predicted_rows"
+"""Predictions of the key: those that have come true, are pending, or are no finite numbers."""
+LABELLED = "labelled_rows"
+"""Those with a label, on which the metric is measured."""
+PENDING = "pending_rows"
+"""Those whose label is not there yet."""
+LOST = "lost_rows"
+"""Those with a label that are no finite numbers."""
+UNPREDICTED = "unpredicted_rows"
+"""Rows with a label that nobody has predicted."""
+CORRECTED = "corrected_labels"
+"""Labels in whose place a later one stood."""
+VALUE_THEN, ROWS_THEN = "value_then", "rows_then"
+"""The metric of the key's model at promotion, or in training, and the rows of that."""
+CONFIDENCE = "confidence"
+"""How sure it is that the key got worse since."""
+LEVEL = "model_level"
+"""Which of the inference's levels answered; 0: the key's own."""
+
+WORSE, NO_MODEL = "worse", "no model"
+VERDICTS = (WORSE, NO_MODEL, "few rows", "unknown", "pending", "kept")
+"""What becomes of a key: it got worse; no model of its own answered; it has too few rows with a
+label to say; what it was before is not known; no label is there yet; it is as it was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Evaluated:
+    """An evaluation of predictions, as columns over n keys.
+
+    Example:
+        >>> found = Evaluated.open("evaluate-3", "/data/models")  # doctest: +SKIP
+        >>> found.table.to_pandas()  # doctest: +SKIP
+    """
+
+    run_id: str
+    inference_run_id: str
+    models: tuple[str, ...]
+    """What the inference used, by level: catalog://sales@7."""
+    metric: str
+    maximized: bool
+    """Whether more of the metric is better."""
+    worse_by: float
+    confidence: float
+    min_rows: int
+    keys: pa.Table
+    """The key columns, named as in a ledger, and partition_id."""
+    values: np.ndarray
+    """Of the metric, shape (n,); NaN where no row has a label."""
+    values_then: np.ndarray
+    """The same at promotion, or in training; NaN where it is not known."""
+    rows_then: np.ndarray
+    """Rows of that, shape (n,); NaN where they are not known."""
+    confidences: np.ndarray
+    """How sure it is that the key got worse, shape (n,); NaN where nobody can tell."""
+    counts: dict[str, np.ndarray]
+    """Of rows, by the names of this module, each of shape (n,)."""
+    levels: np.ndarray
+    """Which level answered, shape (n,); -1: none, there was no prediction."""
+
+    @classmethod
+    def open(cls, run_id: str, store: Store | str | Path = "artifacts") -> "Evaluated":
+        """Open what a run of evaluate_predictions found, as readers see it.
+
+        Raises:
+            RunNotFoundError: There is no such run.
+            InputError: It is a run of another kind.
+            IntegrityError: Its ledger is gone or was changed.
+        """
+        return cls.of(Run.open(run_id, store))
+
+    @classmethod
+    def of(cls, run: Run) -> "Evaluated":
+        """Read what a run found, as `open` does."""
+        return _evaluated(cls, run)
+
+    @property
+    def increases(self) -> np.ndarray:
+        """By how much the loss grew, as a share of that of before; NaN where it is not known."""
+        sign = -1.0 if self.maximized else 1.0
+        gain = sign * (self.values - self.values_then)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = gain / np.abs(self.values_then)
+        return np.where(gain == 0, 0.0, share)
+
+    @property
+    def verdicts(self) -> np.ndarray:
+        """What becomes of each key, texts of `VERDICTS` of shape (n,): the first that holds."""
+        labelled = self.counts[LABELLED]
+        sure = np.isnan(self.confidences) | (self.confidences >= self.confidence)
+        # A value that is infinite is worse than any.
+        is_worse = sure & ((self.increases > self.worse_by) | np.isinf(self.values))
+        conditions = [
+            self.levels != 0,
+            labelled == 0,
+            labelled < self.min_rows,
+            np.isnan(self.values_then),
+            is_worse,
+        ]
+        words = [NO_MODEL, "pending", "few rows", "unknown", WORSE]
+        return np.select(conditions, words, "kept").astype(object)
+
+    @property
+    def table(self) -> pa.Table:
+        """A row for each key, in the order of the ledger.
+
+        The columns are those of the key, partition_id, the metric, value_then, rows_then, increase,
+        confidence, model_level, the counts of rows, and verdict.
+        """
+        columns: dict[str, Any] = {
+            name.removeprefix(KEY_PREFIX): column
+            for name, column in zip(self.keys.column_names, self.keys.columns, strict=True)
+        }
+        for name, found in (
+            (self.metric, self.values),
+            (VALUE_THEN, self.values_then),
+            (ROWS_THEN, self.rows_then),
+            ("increase", self.increases),
+            (CONFIDENCE, self.confidences),
+        ):
+            columns[name] = pa.array(found, mask=np.isnan(found))
+        columns[LEVEL] = pa.array(self.levels, mask=self.levels < 0)
+        columns |= {name: pa.array(counts) for name, counts in self.counts.items()}
+        columns["verdict"] = pa.array(self.verdicts, pa.string())
+        return pa.table(columns)
+
+    def keys_to_train(self) -> pa.Table:
+        """Return the key columns of the keys that got worse, or had no model of their own."""
+        chosen = np.isin(self.verdicts.astype(str), (WORSE, NO_MODEL))
+        names = [name for name in self.keys.column_names if name.startswith(KEY_PREFIX)]
+        found = self.keys.select(names).filter(pa.array(chosen))
+        return found.rename_columns([name.removeprefix(KEY_PREFIX) for name in names])
+
+
+def _evaluated(kind: type[Evaluated], run: Run) -> Evaluated:
+    if run.kind != "evaluate":
+        raise InputError(
+            f"The run {run.run_id!r} is of the kind {run.kind!r}: name one of evaluate_predictions."
+        )
+    generation = run.generation if run.shown is None else run.shown.generation
+    document = run.read_generation_document(generation)
+    call: Any = document.call or document.call_known or {}
+    arguments = call.get("arguments", {})
+    ledger, metric = run.ledger, str(arguments["metric"])
+    if not metric.startswith("pinball"):
+        # Of a function, its name without that of its module.
+        metric = metric.rpartition(":")[2]
+    of = {name: (rows, values) for name, rows, values in metric_values(ledger)}
+
+    def column(name: str, missing: float = np.nan) -> np.ndarray:
+        dense = np.full(ledger.num_rows, missing)
+        if name in of:
+            rows, values = of[name]
+            dense[rows] = values
+        return dense
+
+    names = (PREDICTED, LABELLED, PENDING, LOST, UNPREDICTED, CORRECTED)
+    return kind(
+        run_id=run.run_id,
+        inference_run_id=str(arguments["inference_run_id"]),
+        models=run.document.models,
+        metric=metric,
+        maximized=arguments.get("direction") == "maximize",
+        worse_by=float(arguments["worse_by"]),
+        confidence=float(arguments["confidence"]),
+        min_rows=int(arguments["min_rows"]),
+        keys=ledger.select(
+            [
+                *(name for name in ledger.column_names if name.startswith(KEY_PREFIX)),
+                "partition_id",
+            ]
+        ),
+        values=column(metric),
+        values_then=column(VALUE_THEN),
+        rows_then=column(ROWS_THEN),
+        confidences=column(CONFIDENCE),
+        counts={name: column(name, 0).astype(np.int64) for name in names},
+        levels=column(LEVEL, -1).astype(np.int64),
+    )

@@ -1,0 +1,245 @@
+"""What `evaluate_predictions` decides before a row is touched: whose predictions, on which rows."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partwise.calls.partitions import EvaluateCall
+from partwise.catalogs.catalog import Catalog
+from partwise.catalogs.documents import CATALOG_SCHEME
+from partwise.engine.driver.plan import Plan
+from partwise.engine.evaluate_work import EvaluateWork
+from partwise.engine.infer_work import MODEL_COLUMNS
+from partwise.engine.trained_models import ROWS_THEN, VALUE_THEN
+from partwise.environments.resolved_environment import ResolvedEnvironment
+from partwise.errors import (
+    CatalogNotFoundError,
+    ColumnError,
+    InputError,
+    ModelNotFoundError,
+    RunNotFoundError,
+)
+from partwise.evaluation.scores import Metric, check_metric, find_metric
+from partwise.planning.comparison import label_of
+from partwise.planning.earlier_rows import recipe_of
+from partwise.planning.models import check_first_keys, open_models
+from partwise.planning.partitions import keys_of, plan_of, prepared
+from partwise.runs.documents import RUN_SCHEME
+from partwise.runs.outputs import output_schemas
+from partwise.runs.run import Run
+from partwise.runs.stored_models import ModelSet
+from partwise.sources.derived import stacked
+from partwise.sources.descriptions import Source
+from partwise.sources.opening import open_source, values_as
+from partwise.store.store import Store
+from partwise.tables.column_names import columns_there, names_in_words
+from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes, key_columns
+from partwise.trainers import resolve_trainer
+
+_SOURCE = "is_prediction"
+_HOLDOUT = "holdout_"
+_LEVEL = MODEL_COLUMNS[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Predictions:
+    """What an inference run has predicted, and with which models."""
+
+    run: Run
+    rows: pa.Table
+    """Their keys, `on`, what was predicted, and which level did, if there are several."""
+    columns: tuple[str, ...]
+    """What was predicted: one column, or one for each class."""
+    models: tuple[ModelSet, ...]
+    """By level; none: one of them is gone, so that nobody knows how good they were."""
+    gone: str = ""
+    """What is gone, as a sentence."""
+
+
+def open_predictions(call: EvaluateCall, store: Store) -> Predictions:
+    """Return the predictions of the run that a call names.
+
+    Raises:
+        InputError: The call names none, or a run that has no predictions by key.
+        ColumnError: The predictions lack a column.
+        RunNotFoundError: There is no such run.
+        IntegrityError: They are gone or were changed.
+    """
+    if not call.inference_run_id:
+        raise InputError("inference_run_id is missing: name the run whose predictions are meant.")
+    run = Run.open(call.inference_run_id.removeprefix(RUN_SCHEME), store)
+    if run.kind != "infer":
+        raise InputError(
+            f"The run {run.run_id!r} is of the kind {run.kind!r}: inference_run_id names a run of "
+            "run_inference."
+        )
+    known = list(
+        dict.fromkeys(name for each in output_schemas(run).values() for name in each.names)
+    )
+    if not known:
+        raise InputError(f"The run {run.run_id!r} has no predictions yet.")
+    predicted = _predicted(call.prediction, known, run)
+    on = [call.on] if isinstance(call.on, str) else list(call.on or ())
+    for name in on:
+        if name not in known:
+            raise ColumnError(
+                f"The predictions of {run.run_id!r} have no column {name!r}, by which rows are "
+                "told apart: infer with keep_columns that names it; "
+                f"{columns_there(known, name)}"
+            )
+    keys = [column.name for column in run.key_columns]
+    missing = [name for name in keys if name not in known]
+    if missing:
+        raise InputError(
+            f"The predictions of {run.run_id!r} have no key: it inferred blocks of rows. Infer "
+            "with partition_by, so that predictions are those of keys."
+        )
+    level = [_LEVEL] if _LEVEL in known else []
+    rows = run.predictions(list(dict.fromkeys([*keys, *on, *predicted, *level])))
+    try:
+        models = tuple(open_models(name, store) for name in _used(run))
+    except (RunNotFoundError, CatalogNotFoundError, ModelNotFoundError) as error:
+        return Predictions(run=run, rows=rows, columns=tuple(predicted), models=(), gone=str(error))
+    return Predictions(run=run, rows=rows, columns=tuple(predicted), models=models)
+
+
+def _predicted(name: str, known: Sequence[str], run: Run) -> list[str]:
+    """Return the columns of a prediction: the one of this name, or those of its classes."""
+    if name in known:
+        return [name]
+    numbers = {
+        int(match[1]): each
+        for each in known
+        if (match := re.fullmatch(re.escape(name) + r"_(\d+)", each)) is not None
+    }
+    if not numbers:
+        raise ColumnError(
+            f"The predictions of {run.run_id!r} have no column {name!r}; "
+            f"{columns_there(known, name)}"
+        )
+    return [numbers[number] for number in sorted(numbers)]
+
+
+def _used(run: Run) -> list[str]:
+    """Return the models that an inference has used, by level, with the versions of catalogs."""
+    generation = run.generation if run.shown is None else run.shown.generation
+    document = run.read_generation_document(generation)
+    call: Any = document.call or document.call_known or {}
+    arguments = call.get("arguments", {})
+    first = arguments.get("models") or arguments.get("training_run_id") or ""
+    others = [each for each in arguments.get("fallback") or () if isinstance(each, str)]
+    return [first, *others]
+
+
+def prepare_evaluation(
+    call: EvaluateCall,
+    source: Source,
+    predictions: Predictions,
+    store: Store,
+    *,
+    packages: ResolvedEnvironment | None = None,
+) -> Plan:
+    """Return the plan of an evaluation, checked as far as it can be before any row is read.
+
+    `source` has what became true. `packages` are as `prepare_training` takes them.
+    """
+    run = predictions.run
+    metric = find_metric(call.metric, call.direction, resolve_trainer)
+    check_metric(metric, None, is_backtest=False)
+    source = values_as(source, recipe_of(run))
+    by = call.partition_by or [column.name for column in run.key_columns]
+    source, names, keys = keys_of(source, by, run.key_columns)
+    check_first_keys(f"the run {run.run_id!r}", run.key_columns, names, keys)
+    label = label_of(call.label, source.schema)
+    on = [call.on] if isinstance(call.on, str) else list(call.on or ())
+    on_columns = _on_columns(on, source.schema, predictions)
+    latest = [call.latest_by] if call.latest_by else []
+    if missing := [name for name in latest if name not in source.schema.names]:
+        raise ColumnError(f"latest_by is {missing[0]!r}; {columns_there(source.schema.names)}")
+    wanted = list(dict.fromkeys([*names, *on, label, *latest]))
+    both = stacked(
+        source.narrowed(wanted),
+        open_source(predictions.rows),
+        _SOURCE,
+        ("the rows", f"the predictions of {run.run_id!r}"),
+    )
+    call = replace(
+        prepared(call, names, keys),
+        inference_run_id=run.run_id,
+        on=on,
+        label=label,
+        direction="maximize" if metric.maximized else "minimize",
+    )
+    work = EvaluateWork(
+        source_column=both.name,
+        key_columns=tuple(names),
+        on=on_columns,
+        label=label,
+        latest_by=call.latest_by,
+        predictions=predictions.columns,
+        level_column=_LEVEL if _LEVEL in predictions.rows.column_names else "",
+        metric=metric,
+    )
+    return plan_of(
+        call,
+        both,
+        keys,
+        work,
+        packages=packages,
+        models=tuple(_with_values(each, keys, metric, store) for each in predictions.models),
+    )
+
+
+def _on_columns(
+    on: Sequence[str], schema: pa.Schema, predictions: Predictions
+) -> tuple[KeyColumn, ...]:
+    """Return the columns that tell rows apart, which are of the same classes in both."""
+    if not on:
+        return ()
+    if missing := [name for name in on if name not in schema.names]:
+        raise ColumnError(
+            f"on names {names_in_words(missing)}; {columns_there(schema.names, *missing)}"
+        )
+    theirs = key_columns(predictions.rows.schema, on)
+    check_key_classes(theirs, key_columns(schema, on), f"the run {predictions.run.run_id!r}")
+    return theirs
+
+
+def _with_values(
+    models: ModelSet, keys: Sequence[KeyColumn], metric: Metric, store: Store
+) -> ModelSet:
+    """Return models with what is known of how good they were, where they are of the same keys."""
+    n = models.models.num_rows
+    value, rows = pa.nulls(n, pa.float64()), pa.nulls(n, pa.int64())
+    if tuple(models.key_columns) == tuple(keys):
+        measured = _measured(models, store)
+        places = pc.index_in(models.models["owner"], measured["owner"].combine_chunks())
+        lists = measured["metrics"].combine_chunks()
+        # A comparison measures the metric itself; a ready trainer that of the rows held out.
+        compared = _metric(lists, metric.name)
+        value = pc.coalesce(compared, _metric(lists, _HOLDOUT + metric.name)).take(places)
+        held_out = _metric(lists, f"{_HOLDOUT}rows").cast(pa.int64())
+        counts = measured["rows"].combine_chunks()
+        rows = pc.if_else(pc.is_valid(compared), counts, held_out).take(places)
+    table = models.models.append_column(VALUE_THEN, value).append_column(ROWS_THEN, rows)
+    return replace(models, models=table)
+
+
+def _measured(models: ModelSet, store: Store) -> pa.Table:
+    """Return metrics and rows of models: at promotion, or of the training."""
+    if models.name.startswith(CATALOG_SCHEME):
+        table = Catalog.open(models.name, store).table
+        return table.select(["owner", "rows", "metrics"])
+    ledger = Run.open(models.name.removeprefix(RUN_SCHEME), store).ledger
+    ledger = ledger.select(["partition_id", "rows", "metrics"])
+    return ledger.rename_columns(["owner", "rows", "metrics"])
+
+
+def _metric(lists: pa.MapArray, name: str) -> pa.Array:
+    """Return one metric of each row of a ledger, null where it has none."""
+    found = pc.map_lookup(lists, pa.scalar(name), "first")
+    return found.cast(pa.float64())

@@ -1,0 +1,181 @@
+"""Whether predictions came true: labels that are late, twice, corrected, of another class."""
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from partwise.catalogs.catalog import Catalog
+from partwise.catalogs.evaluated import Evaluated
+from partwise.catalogs.rules import Everything
+from partwise.errors import ColumnError, InputError, KeyClassError, RunFailedError
+from partwise.flows import evaluate_predictions, promote_models, run_inference, train_models
+from partwise.flows.cli.main import main
+from partwise.outcomes import RunStatus
+from partwise.runs.run import Run
+from partwise.trainers import LightGBMTrainer
+
+pytestmark = pytest.mark.usefixtures("single_shard")
+
+ROWS = 60
+KEYS = ("a", "b", "c", "d", "few", "new")
+"""b drifts, of c no label is there, of d those are late, few has few rows, new has no model."""
+START = date(2026, 1, 1)
+
+
+def sales(seed: int, keys=KEYS, shift: float = 0.0) -> pa.Table:
+    chance = np.random.default_rng(seed)
+    key = np.repeat(np.array(keys), ROWS)
+    x = chance.normal(size=len(key))
+    value = 2 * x + chance.normal(0, 0.5, len(key)) + shift * (key == "b")
+    day = [START + timedelta(int(day)) for day in np.tile(np.arange(ROWS), len(keys))]
+    table = pa.table({"key": key, "day": pa.array(day), "x": x, "value": value})
+    few = np.array(
+        [(k != "few") or d < START + timedelta(10) for k, d in zip(key, day, strict=True)]
+    )
+    return table.filter(pa.array(few)) if seed > 1 else table
+
+
+def labels_of(rows: pa.Table) -> pa.Table:
+    """The labels that are there in the first night, in another order and of other widths."""
+    key = np.array(rows["key"].to_pylist())
+    late = (key == "d") & (np.arange(len(key)) % 2 == 0)
+    return rows.filter(pa.array((key != "c") & ~late)).select(["value", "day", "key"])[::-1]
+
+
+@pytest.fixture(scope="module")
+def store(cluster, tmp_path_factory) -> Path:
+    """A store with a catalog, what it predicted for a night, and one model without a catalog."""
+    folder = tmp_path_factory.mktemp("evaluate")
+    trainer = LightGBMTrainer(label="value", features=["x"], params={"min_data_in_leaf": 5})
+    known = [key for key in KEYS if key != "new"]
+    train_models(sales(1, known), "key", trainer, run_id="night", store=folder, cluster=cluster)
+    promote_models("sales", models="night", rule=Everything(), store=folder)
+    for run_id, how in (
+        ("catalog", {"models": "catalog://sales", "fallback": [0.0]}),
+        ("plain", {"training_run_id": "night", "on_missing_model": "skip"}),
+    ):
+        run_inference(
+            sales(2, shift=5).drop_columns("value"), "key", run_id=run_id, store=folder,
+            cluster=cluster, keep_columns=["day"], **how,
+        )  # fmt: skip
+    return folder
+
+
+@pytest.fixture
+def evaluate(store, cluster):
+    def evaluate(rows: pa.Table, inferred: str = "catalog", **changes) -> Run:
+        options = {"on": "day", "label": "value", "store": store, "cluster": cluster, **changes}
+        return evaluate_predictions(rows, inference_run_id=inferred, **options)
+
+    return evaluate
+
+
+def by_key(found: Evaluated) -> dict[str, dict]:
+    return {row["key"]: row for row in found.table.to_pylist()}
+
+
+@pytest.mark.parametrize("inferred", ["catalog", "plain"])
+def test_each_prediction_came_true_or_is_pending(evaluate, store, inferred):
+    rows = sales(2, shift=5)
+    run = evaluate(labels_of(rows), inferred, run_id=f"by-{inferred}")
+    assert (run.kind, run.status) == ("evaluate", RunStatus.SUCCESS)
+    found = by_key(Evaluated.open(run.run_id, store))
+    verdicts = {key: row["verdict"] for key, row in found.items()}
+    assert verdicts.pop("new") == "no model"
+    assert verdicts == {"a": "kept", "b": "worse", "c": "pending", "d": "kept", "few": "few rows"}
+    for key, row in found.items():
+        parts = row["labelled_rows"] + row["pending_rows"] + row["lost_rows"]
+        assert parts == row["predicted_rows"], key
+    assert found["d"]["pending_rows"] == found["d"]["labelled_rows"] == ROWS // 2
+    assert found["c"]["pending_rows"] == ROWS
+    holdout = Run.open("night", store).ledger.to_pylist()[0]["metrics"]
+    assert found["a"]["rows_then"] == dict(holdout)["holdout_rows"]
+    if inferred == "plain":
+        assert found["new"]["unpredicted_rows"] == ROWS
+    # The rows are those whose label is there, each with its own.
+    joined = run.predictions().to_pandas()
+    truth = rows.to_pandas().set_index(["key", "day"])["value"]
+    assert np.array_equal(joined.set_index(["key", "day"])["value"], truth.loc[
+        list(zip(joined["key"], joined["day"], strict=True))
+    ])  # fmt: skip
+    errors = joined[joined["key"] == "b"]["prediction"] - joined[joined["key"] == "b"]["value"]
+    assert found["b"]["rmse"] == pytest.approx(np.sqrt((errors**2).mean()))
+    assert Evaluated.of(run).keys_to_train().to_pydict() == {"key": ["b", "new"]}
+
+
+def test_a_correction_is_a_resume_of_the_keys_whose_rows_changed(evaluate, store):
+    """And it ends as an evaluation that never saw the wrong labels."""
+    rows = sales(2, shift=5)
+    first = evaluate(labels_of(rows), run_id="nights")
+    assert first.counts["DONE"] == len(KEYS)
+    later = pa.concat_tables([labels_of(rows), rows.filter(
+        pa.array(np.isin(np.array(rows["key"].to_pylist()), ["c"]))
+    ).select(["value", "day", "key"])])  # fmt: skip
+    again = evaluate(later, run_id="nights", on_existing_artifacts="resume")
+    assert again.summary.executed == 1
+    fresh = evaluate(later, run_id="fresh")
+    assert Evaluated.of(again).table.equals(Evaluated.of(fresh).table)
+    assert by_key(Evaluated.of(again))["c"]["verdict"] == "kept"
+
+
+def test_two_labels_of_a_row_are_refused_unless_one_is_the_latest(evaluate, store):
+    rows = labels_of(sales(2, shift=5))
+    entered = pa.array([datetime(2026, 3, 1, tzinfo=UTC)] * rows.num_rows)
+    first = rows.append_column("entered", entered)
+    a = pa.array(np.array(rows["key"].to_pylist()) == "a")
+    corrected = rows.filter(a)
+    corrected = corrected.set_column(0, "value", pa.array(corrected["value"].to_numpy() + 100))
+    entered = pa.array([datetime(2026, 3, 2, tzinfo=UTC)] * corrected.num_rows)
+    both = pa.concat_tables([corrected.append_column("entered", entered), first])
+    refused = evaluate(both, run_id="double")
+    assert refused.status is RunStatus.PARTIAL_FAILURE
+    [failure] = refused.failures().to_pylist()
+    assert f"{ROWS} labels more than rows" in failure["error_message"]
+    assert "'key' and 'day'" in failure["error_message"] or "key" in failure["error_message"]
+    found = by_key(Evaluated.of(evaluate(both, run_id="latest", latest_by="entered")))
+    assert found["a"]["corrected_labels"] == ROWS
+    assert found["a"]["rmse"] > 90
+    assert found["b"].get("corrected_labels") == 0
+
+
+def test_rows_that_nobody_could_join_are_refused_before_any_work(evaluate, store, cluster):
+    rows = labels_of(sales(2))
+    naive = pa.array([datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=2)))] * rows.num_rows)
+    with pytest.raises(KeyClassError, match="day"):
+        evaluate(rows.set_column(1, "day", naive))
+    with pytest.raises(KeyClassError, match="key"):
+        evaluate(rows.set_column(2, "key", pa.array(np.arange(rows.num_rows))))
+    with pytest.raises(ColumnError, match="keep_columns"):
+        evaluate(rows, on=["day", "shop"])
+    with pytest.raises(ColumnError, match="no column 'forecast'"):
+        evaluate(rows, prediction="forecast")
+    with pytest.raises(ColumnError, match="latest_by"):
+        evaluate(rows, latest_by="entered")
+    with pytest.raises(InputError, match="kind 'train'"):
+        evaluate(rows, "night")
+    with pytest.raises(ColumnError, match="label 'sold'"):
+        evaluate(rows, label="sold")
+    with pytest.raises(RunFailedError, match="prediction"):
+        evaluate(rows, on=[], run_id="no-identity")
+
+
+def test_the_champion_is_the_one_that_predicted_and_not_the_one_of_today(evaluate, store):
+    """After a rollback, or a promotion, the inference still names the version that it used."""
+    before = by_key(Evaluated.of(evaluate(labels_of(sales(2)), run_id="before")))
+    catalog = Catalog.open("sales", store)
+    catalog.retire(["a"])
+    after = by_key(Evaluated.of(evaluate(labels_of(sales(2)), run_id="after")))
+    assert after == before
+
+
+def test_it_is_called_from_the_command_line(store, tmp_path, capsys):
+    import pyarrow.parquet as pq
+
+    pq.write_table(labels_of(sales(2, shift=5)), tmp_path / "sold.parquet")
+    where = ["--store", str(store), "--run-id", "typed", "--on", "day", "--label", "value"]
+    main(["evaluate", str(tmp_path / "sold.parquet"), "--inference-run-id", "catalog", *where])
+    assert "SUCCESS" in capsys.readouterr().out
+    assert by_key(Evaluated.open("typed", store))["b"]["verdict"] == "worse"
