@@ -370,7 +370,8 @@ def test_deployments_name_flows_that_exist():
     )
     output = _run_python(code, *(deployment["entrypoint"] for deployment in deployments))
     flows = ["train-models", "find-portfolio", "train-distributed", "tune-model", "run-script"]
-    flows += ["run-inference", "compare-models", "promote-models", "map-partitions"]
+    flows += ["run-inference", "compare-models", "evaluate-predictions", "promote-models"]
+    flows += ["map-partitions"]
     flows += ["export-models", "validate-exports"]
     flows += ["model-pipeline", "export-transformers"]
     flows += ["scale-cluster"]

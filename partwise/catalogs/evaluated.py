@@ -27,6 +27,8 @@ UNPREDICTED = "unpredicted_rows"
 """Rows with a label that nobody has predicted."""
 CORRECTED = "corrected_labels"
 """Labels in whose place a later one stood."""
+ERROR = "error"
+"""The column of its rows with prediction less label, of one number for each row."""
 VALUE_THEN, ROWS_THEN = "value_then", "rows_then"
 """The metric of the key's model at promotion, or in training, and the rows of that."""
 CONFIDENCE = "confidence"
@@ -53,6 +55,8 @@ class Evaluated:
     inference_run_id: str
     models: tuple[str, ...]
     """What the inference used, by level: catalog://sales@7."""
+    label: str
+    """The column with what came true."""
     metric: str
     maximized: bool
     """Whether more of the metric is better."""
@@ -175,6 +179,7 @@ def _evaluated(kind: type[Evaluated], run: Run) -> Evaluated:
         run_id=run.run_id,
         inference_run_id=str(arguments["inference_run_id"]),
         models=run.document.models,
+        label=str(arguments["label"]),
         metric=metric,
         maximized=arguments.get("direction") == "maximize",
         worse_by=float(arguments["worse_by"]),

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from partwise.catalogs.evaluated import (
     CONFIDENCE,
     CORRECTED,
+    ERROR,
     LABELLED,
     LEVEL,
     LOST,
@@ -34,9 +35,6 @@ from partwise.tables.column_names import names_in_words
 from partwise.tables.features import label_numbers
 from partwise.tables.keys.partition_keys import KeyColumn, hash_keys, normalize_keys
 from partwise.tables.parquet_types import storable
-
-ERROR = "error"
-"""The column of an evaluation's rows with prediction less label, of one number for each row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,8 @@ def _next(run: Run, name: str, where: str) -> tuple[str, str]:
             catalog = used[0].removeprefix(CATALOG_SCHEME).partition("@")[0] if used else "CATALOG"
             dry = f"promote {catalog} --comparison {name} --dry-run{where}"
             return dry, "what a promotion would change"
+        case RunStatus.SUCCESS if run.kind == "evaluate":
+            return f"runs show {name} --open{where}", "which keys got worse"
         case RunStatus.SUCCESS if has_portfolio(run.store, run.run_id):
             return _train(run)
         case RunStatus.SUCCESS:

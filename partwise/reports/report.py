@@ -19,6 +19,7 @@ from partwise.outcomes import PartitionStatus
 from partwise.reports.causes import describe_causes
 from partwise.reports.contest import describe_contest
 from partwise.reports.distributions import Distribution, describe_distribution
+from partwise.reports.evaluation import describe_evaluation
 from partwise.reports.pages import page_environment
 from partwise.reports.scales import seconds_text
 from partwise.reports.settings import describe_settings
@@ -103,6 +104,7 @@ def render_report(run: Run) -> str:
             n_metrics=n_metrics,
             tuning=describe_tuning(ledger),
             contest=describe_contest(run, key_of),
+            evaluation=describe_evaluation(run, key_of),
             candidates=candidate_counts(ledger)[:MOST_CANDIDATES],
             is_inference=run.kind == "infer",
             memory=_memory(ledger, key_of),

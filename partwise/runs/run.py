@@ -710,15 +710,20 @@ class Run:
             )
         return table
 
-    def iter_predictions(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    def iter_predictions(
+        self, columns: Sequence[str] | None = None, *, partition_id: str | None = None
+    ) -> Iterator[pa.Table]:
         """Yield the produced rows one file at a time, for runs larger than memory.
 
         Only the rows of a partition's own ledger row are given, also while the run is at work.
 
         Args:
             columns: Those to read, where a file has them; None: all.
+            partition_id: Of the only partition whose rows are wanted; None: all of them.
         """
         table = self.ledger.filter(pc.is_valid(self.ledger["rows_file"]))
+        if partition_id is not None:
+            table = table.filter(pc.equal(table["partition_id"], partition_id))
         places = ["rows_file", "rows_offset", "rows_count", "rows_in_file"]
         chosen = table.select(places).to_pandas()
         names, sums = (table[name].to_pylist() for name in ("rows_file", "rows_sha256"))

@@ -14,6 +14,8 @@ from partwise.errors import ColumnError, InputError, KeyClassError, RunFailedErr
 from partwise.flows import evaluate_predictions, promote_models, run_inference, train_models
 from partwise.flows.cli.main import main
 from partwise.outcomes import RunStatus
+from partwise.reports.evaluation import describe_evaluation
+from partwise.runs.key_texts import key_reader
 from partwise.runs.run import Run
 from partwise.trainers import LightGBMTrainer
 
@@ -179,3 +181,14 @@ def test_it_is_called_from_the_command_line(store, tmp_path, capsys):
     main(["evaluate", str(tmp_path / "sold.parquet"), "--inference-run-id", "catalog", *where])
     assert "SUCCESS" in capsys.readouterr().out
     assert by_key(Evaluated.open("typed", store))["b"]["verdict"] == "worse"
+
+
+def test_the_report_shows_the_keys_that_got_worse_with_their_rows(evaluate, store):
+    run = evaluate(labels_of(sales(2, shift=5)), run_id="shown")
+    found = describe_evaluation(run, key_reader(run.ledger))
+    assert [worst.key for worst in found.worst] == ["b"]
+    assert len(found.worst[0].dots) == ROWS
+    assert (1, "got worse") in found.verdicts
+    page = Path(run.report()).read_text()
+    assert "Worse by most" in page
+    assert "labels that nobody predicted" not in page

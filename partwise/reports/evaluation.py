@@ -1,0 +1,154 @@
+"""What an evaluation of predictions came to, for people: which keys got worse, and how it looks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.catalogs.evaluated import (
+    CORRECTED,
+    ERROR,
+    LABELLED,
+    LOST,
+    NO_MODEL,
+    PENDING,
+    PREDICTED,
+    UNPREDICTED,
+    VERDICTS,
+    WORSE,
+    Evaluated,
+)
+from partwise.formatting import counted, number
+from partwise.reports.comparison import metric_change
+from partwise.reports.comparison_page import MetricPicture, picture_of
+from partwise.runs.run import Run
+
+MOST_WORST = 20
+_MOST_DOTS = 200
+_WORDS = {
+    WORSE: "got worse",
+    NO_MODEL: "had no model of their own",
+    "few rows": "have too few rows with a label",
+    "unknown": "have models of which nobody knows how good they were",
+    "pending": "have no label yet",
+    "kept": "are as good as they were",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstKey:
+    """A key that got worse, with its rows: what was predicted against what came true."""
+
+    key: str
+    before: str
+    after: str
+    rows_before: str
+    rows: int
+    dots: tuple[tuple[float, float], ...]
+    """Places in percent: what came true from the left, what was predicted from the bottom."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationReport:
+    """An evaluation in words and pictures."""
+
+    metric: str
+    inference_run_id: str
+    models: str
+    verdicts: tuple[tuple[int, str], ...]
+    """How many keys, and what became of them."""
+    rows: tuple[tuple[str, int], ...]
+    """Rows over all keys, and which."""
+    picture: MetricPicture
+    """The metric now against the one of before."""
+    worst: tuple[WorstKey, ...]
+    """Those that got worse by most, at most `MOST_WORST`."""
+
+
+def describe_evaluation(run: Run, key_of: Callable[[int], str]) -> EvaluationReport | None:
+    """Describe what a run of evaluate_predictions found; None: it is no such run, or found nothing.
+
+    The rows of the worst keys are read; of others, nothing but what stands in the ledger.
+    """
+    if run.kind != "evaluate" or not run.ledger.num_rows:
+        return None
+    found = Evaluated.of(run)
+    verdicts = found.verdicts
+    before, after = found.values_then, found.values
+    both = np.flatnonzero(np.isfinite(before) & np.isfinite(after))
+    change = metric_change(found.metric, before, after, "higher" if found.maximized else "lower")
+    counts = {name: int(values.sum()) for name, values in found.counts.items()}
+    return EvaluationReport(
+        metric=found.metric,
+        inference_run_id=found.inference_run_id,
+        models=", then ".join(found.models),
+        verdicts=tuple(
+            (count, _WORDS[verdict])
+            for verdict in VERDICTS
+            if (count := int((verdicts == verdict).sum()))
+        ),
+        rows=tuple(
+            (words, counts[name])
+            for name, words in (
+                (PREDICTED, "predictions"),
+                (LABELLED, "of these with a label"),
+                (PENDING, "of these pending"),
+                (LOST, "of these no finite number, with a label"),
+                (UNPREDICTED, "labels that nobody predicted"),
+                (CORRECTED, "labels that a later one replaced"),
+            )
+            if counts[name]
+        ),
+        picture=picture_of(change, key_of, both, before[both], after[both], ("before", "now")),
+        worst=tuple(_worst(run, found, key_of)),
+    )
+
+
+def evaluation_lines(run: Run) -> list[str]:
+    """Return what an evaluation found, a line for each kind of keys, the worst first."""
+    verdicts = Evaluated.of(run).verdicts
+    counts = [(int((verdicts == verdict).sum()), verdict) for verdict in VERDICTS]
+    return [f"{counted(count, 'key')} {_WORDS[verdict]}" for count, verdict in counts if count]
+
+
+def _worst(run: Run, found: Evaluated, key_of: Callable[[int], str]) -> list[WorstKey]:
+    """Return the keys that got worse by most, the worst first."""
+    places = np.flatnonzero(found.verdicts == WORSE)
+    increases = np.nan_to_num(found.increases[places], nan=np.inf)
+    places = places[np.argsort(-increases, kind="stable")][:MOST_WORST]
+    if not len(places):
+        return []
+    worst = []
+    for place in places:
+        name = found.keys["partition_id"][int(place)].as_py()
+        rows_then = found.rows_then[place]
+        worst.append(
+            WorstKey(
+                key=key_of(int(place)),
+                before=number(float(found.values_then[place])),
+                after=number(float(found.values[place])),
+                rows_before="" if np.isnan(rows_then) else f"{int(rows_then):,}",
+                rows=int(found.counts[LABELLED][place]),
+                dots=_dots(run, name, found.label),
+            )
+        )
+    return worst
+
+
+def _dots(run: Run, name: str, label: str) -> tuple[tuple[float, float], ...]:
+    """Return some rows of a partition as places in a square, both axes of one scale."""
+    rows = pa.concat_tables(run.iter_predictions(partition_id=name))
+    if ERROR not in rows.column_names or label not in rows.column_names:
+        return ()  # of several classes there is no one number
+    errors = rows[ERROR].to_numpy()
+    true = rows[label].cast(pa.float64(), safe=False).to_numpy()
+    finite = np.flatnonzero(np.isfinite(errors) & np.isfinite(true))
+    if not len(finite):
+        return ()
+    chosen = finite[np.linspace(0, len(finite) - 1, min(len(finite), _MOST_DOTS)).astype(np.int64)]
+    true, predicted = true[chosen], true[chosen] + errors[chosen]
+    low, high = min(predicted.min(), true.min()), max(predicted.max(), true.max())
+    scale = 100 / ((high - low) or 1.0)
+    places = zip(scale * (true - low), scale * (predicted - low), strict=True)
+    return tuple((round(float(x), 1), round(float(y), 1)) for x, y in places)
