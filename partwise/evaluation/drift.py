@@ -1,0 +1,341 @@
+"""How much rows differ from those that a model was trained on, and what chance alone would make.
+
+A feature of a key is compared by the counts of its values in the parts that the training's sketch
+cuts. With 60 and 30 rows PSI is above 0.25 for most features that did not change at all: so the
+PSI of chance stands beside it, and what is flagged is decided by tests over all keys and features.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partwise.evaluation.sketches import (
+    CUTS,
+    Sketch,
+    category_counts,
+    kind_of,
+    rows_below,
+    some_rows,
+    sorted_values,
+)
+
+FEW_ROWS = 200
+"""Below it numbers are compared in fifths, else in tenths."""
+LEAST_EXPECTED = 5
+"""Rows that each part has to expect of the smaller side: the chi-square test is wrong for fewer."""
+MOST_EXAMPLES = 3
+
+FeatureKind = Literal["number", "time", "category"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureDrift:
+    """How much the values of a feature differ from those of the training."""
+
+    feature: str
+    kind: FeatureKind
+    is_label: bool
+    rows_then: int
+    rows_now: int
+    psi: float | None
+    """The population stability index; None: there are too few rows to compare."""
+    psi_by_chance: float | None
+    """What it is on average where nothing has changed: (parts - 1) * (1/then + 1/now)."""
+    p_value: float | None
+    """How likely chance alone makes as large a difference; None: nobody can tell."""
+    missing_then: float
+    """The share of rows without a value."""
+    missing_now: float
+    new_categories: int | None
+    """How many there are that the training had not; None: numbers, or the training had more than
+    are kept."""
+    new_examples: tuple[str, ...] = ()
+
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("feature", pa.string()),
+        pa.field("kind", pa.string()),
+        pa.field("is_label", pa.bool_()),
+        pa.field("rows_then", pa.int64()),
+        pa.field("rows_now", pa.int64()),
+        pa.field("psi", pa.float64()),
+        pa.field("psi_by_chance", pa.float64()),
+        pa.field("p_value", pa.float64()),
+        pa.field("missing_then", pa.float64()),
+        pa.field("missing_now", pa.float64()),
+        pa.field("new_categories", pa.int64()),
+        pa.field("new_examples", pa.list_(pa.string())),
+    ]
+)
+
+
+def drift_of(sketch: Sketch, rows: pa.Table) -> list[FeatureDrift]:
+    """Return how much rows differ from those of a training, for each column that both have.
+
+    A column that is missing now, or of another kind (text that was a number), is left out. Of more
+    than 10,000 rows a sample is looked at, as in training.
+    """
+    if not rows.num_rows or not sketch.looked_at:
+        return []
+    looked = some_rows(rows)
+    return [*_of_numbers(sketch, looked, rows.num_rows), *_of_categories(sketch, looked, rows)]
+
+
+def drift_table(found: Iterable[FeatureDrift]) -> pa.Table:
+    """Return drifts as a table, a row each, whose columns are their fields."""
+    found = list(found)
+    columns = {
+        each.name: [getattr(one, each.name) for one in found] for each in fields(FeatureDrift)
+    }
+    return pa.table(columns, schema=_SCHEMA)
+
+
+def flagged(table: pa.Table, level: float = 0.01) -> pa.Array:
+    """Return which rows of `drift_table`s, those of all keys in one, have drifted.
+
+    By Benjamini and Hochberg: of those flagged, a share of `level` at most is so by chance. Columns
+    of times are not flagged: later rows are later.
+
+    Args:
+        table: With the columns kind and p_value.
+        level: The share.
+    """
+    values = pc.if_else(pc.equal(table["kind"], "time"), None, table["p_value"])
+    p_values = values.fill_null(math.nan).to_numpy()
+    tested = np.sort(p_values[~np.isnan(p_values)])
+    count = len(tested)
+    good = np.flatnonzero(tested <= level * np.arange(1, count + 1) / max(1, count))
+    largest = tested[good[-1]] if len(good) else -1.0
+    return pa.array(p_values <= largest)
+
+
+_Part = tuple[int, int]
+"""Rows then and now."""
+
+
+def _of_numbers(sketch: Sketch, rows: pa.Table, rows_now: int) -> list[FeatureDrift]:
+    numbers = sketch.numbers
+    plain, others = [], []
+    for place, (name, is_time) in enumerate(zip(numbers.names, numbers.is_time, strict=True)):
+        kind = _kind_now(rows, name)
+        if kind == "plain" and not is_time:
+            plain.append(place)
+        elif kind == "null" or kind == ("time" if is_time else "number"):
+            others.append(place)
+    values, missing = sorted_values(
+        rows, *([numbers.names[place] for place in each] for each in (plain, others))
+    )
+    found = []
+    for place, ours, lacking in zip([*plain, *others], values, missing.tolist(), strict=True):
+        ours = ours[: len(ours) - lacking]
+        lacked = int(numbers.missing[place])
+        there, cuts, below = sketch.looked_at - lacked, numbers.cuts[place], numbers.below[place]
+        below_now = rows_below(ours, cuts)
+        kept = np.ones(CUTS, bool)
+        if min(there, len(ours)) < FEW_ROWS:
+            # A value that a tenth of the rows have stays by itself.
+            kept[1::2] = False
+            again = cuts[1:] == cuts[:-1]
+            kept[1:] |= again
+            kept[:-1] |= again
+        then, now = (
+            np.diff(counts[kept], prepend=0, append=count).tolist()
+            for counts, count in ((below, there), (below_now, len(ours)))
+        )
+        # The training has no row beyond its own least and largest value.
+        beyond = [0, 0]
+        if there:
+            beyond[0] = int(np.searchsorted(ours, cuts[0]))
+            beyond[1] = len(ours) - int(np.searchsorted(ours, cuts[-1], side="right"))
+        need = _rows_needed(sketch.looked_at, rows.num_rows)
+        parts = _merged(list(zip(then, now, strict=True)), need)
+        rare = [(0, each) for each in beyond]
+        is_time = numbers.is_time[place]
+        found.append(
+            _drift(
+                sketch,
+                numbers.names[place],
+                "time" if is_time else "number",
+                rows_now,
+                _Compared.of(parts, (lacked, lacking), rare, need),
+                (lacked / sketch.looked_at, lacking / rows.num_rows),
+            )
+        )
+    return found
+
+
+def _of_categories(sketch: Sketch, rows: pa.Table, rows_now: int) -> list[FeatureDrift]:
+    found = []
+    need = _rows_needed(sketch.looked_at, rows.num_rows)
+    for each in sketch.categories:
+        if _kind_now(rows, each.name) not in ("category", "null"):
+            continue
+        counts = category_counts(rows.column(each.name))
+        lacking = rows.num_rows - sum(counts.values())
+        parts, rest = [], (each.other, rows.num_rows - lacking)
+        for name, then in each.counts.items():
+            now = counts.get(name, 0)
+            rest = (rest[0], rest[1] - now)
+            if then + now >= need:
+                parts.append((then, now))
+            else:
+                rest = (rest[0] + then, rest[1] + now)
+        rare = [rest]
+        if sum(rest) >= need:
+            parts, rare = [*parts, rest], []
+        new = [name for name in counts if name not in each.counts]
+        found.append(
+            _drift(
+                sketch,
+                each.name,
+                "category",
+                rows_now,
+                _Compared.of(parts, (each.missing, lacking), rare, need),
+                (each.missing / sketch.looked_at, lacking / rows.num_rows),
+                None if each.other else new,
+            )
+        )
+    return found
+
+
+def _kind_now(rows: pa.Table, name: str) -> str:
+    """Return how a column is compared: as `kind_of`, null of any kind; empty: it is not there."""
+    index = rows.schema.get_field_index(name)
+    if index < 0:
+        return ""
+    kind = rows.schema.field(index).type
+    return "null" if pa.types.is_null(kind) else kind_of(kind)
+
+
+def _rows_needed(then: int, now: int) -> float:
+    """Return how many rows a part needs, then and now together."""
+    return LEAST_EXPECTED * (then + now) / min(then, now)
+
+
+def _merged(parts: Sequence[_Part], need: float) -> list[_Part]:
+    """Return neighbouring parts as one where they have too few rows."""
+    found: list[_Part] = []
+    then = now = 0
+    for part in parts:
+        then, now = then + part[0], now + part[1]
+        if then + now >= need:
+            found.append((then, now))
+            then = now = 0
+    if then + now:
+        last = found.pop() if found else (0, 0)
+        found.append((last[0] + then, last[1] + now))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """What the comparison of counts came to."""
+
+    psi: float | None = None
+    psi_by_chance: float | None = None
+    p_value: float | None = None
+
+    @classmethod
+    def of(cls, parts: list[_Part], missing: _Part, rare: list[_Part], need: float) -> "_Compared":
+        """Compare the counts of parts by chi-square, and those of rare ones exactly.
+
+        What was rare and is frequent now is found by the hypergeometric distribution. The least
+        of the p-values counts, times their number.
+        """
+        rows_then = sum(part[0] for part in parts) + missing[0]
+        rows_now = sum(part[1] for part in parts) + missing[1]
+        if len(parts) == 1 and sum(parts[0]) < need:
+            parts, rare = [], [*rare, parts[0]]
+        if sum(missing) >= need:
+            parts = [*parts, missing]
+        elif sum(missing):
+            rare = [*rare, missing]
+        p_values = [
+            _rare_tail(then, now, rows_then, rows_now) if now else 1.0 for then, now in rare
+        ]
+        if len(parts) < 2:
+            # Nothing that is rare now and then says nothing.
+            if not any(now for _, now in rare):
+                return cls()
+            return cls(p_value=min(1.0, len(p_values) * min(p_values)))
+        counts = np.array(parts, np.float64)
+        then, now = counts.sum(axis=0)
+        differences = counts[:, 1] * then - counts[:, 0] * now
+        statistic = (differences**2 / counts.sum(axis=1)).sum() / (then * now)
+        p_values.append(chi_square_tail(float(statistic), len(parts) - 1))
+        # Half a row more in each part: none is without any, of which there is no logarithm.
+        shares = (counts + 0.5) / (counts.sum(axis=0) + len(parts) / 2)
+        psi = ((shares[:, 1] - shares[:, 0]) * np.log(shares[:, 1] / shares[:, 0])).sum()
+        return cls(
+            psi=float(psi),
+            psi_by_chance=float((len(parts) - 1) * (1 / then + 1 / now)),
+            p_value=min(1.0, len(p_values) * min(p_values)),
+        )
+
+
+def _drift(
+    sketch: Sketch,
+    name: str,
+    kind: FeatureKind,
+    rows_now: int,
+    compared: _Compared,
+    missing: tuple[float, float],
+    new: list[str] | None = None,
+) -> FeatureDrift:
+    return FeatureDrift(
+        feature=name,
+        kind=kind,
+        is_label=name == sketch.label,
+        rows_then=sketch.rows,
+        rows_now=rows_now,
+        psi=compared.psi,
+        psi_by_chance=compared.psi_by_chance,
+        p_value=compared.p_value,
+        missing_then=missing[0],
+        missing_now=missing[1],
+        new_categories=None if new is None else len(new),
+        new_examples=tuple(new or ())[:MOST_EXAMPLES],
+    )
+
+
+def chi_square_tail(value: float, degrees: int) -> float:
+    """Return the share of the chi-square distribution that is above a value.
+
+    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.4.4 and 26.4.5.
+
+    Example:
+        >>> round(chi_square_tail(9.488, 4), 4)
+        0.05
+    """
+    half = value / 2
+    is_odd = degrees % 2
+    total = math.erfc(math.sqrt(half)) if is_odd else 0.0
+    term = math.exp(-half) * (math.sqrt(half / math.pi) * 2 if is_odd else 1.0)
+    for step in range(degrees // 2):
+        total += term
+        term *= half / (step + (1.5 if is_odd else 1.0))
+    return total
+
+
+def _rare_tail(then: int, now: int, rows_then: int, rows_now: int) -> float:
+    """Return how likely chance has so many of the rows of a part, or more, among those of now."""
+    part, rows = then + now, rows_then + rows_now
+
+    def ways(all_of: int, chosen: int) -> float:
+        return math.lgamma(all_of + 1) - math.lgamma(chosen + 1) - math.lgamma(all_of - chosen + 1)
+
+    log = ways(part, now) + ways(rows - part, rows_now - now) - ways(rows, rows_now)
+    term = total = math.exp(log)
+    for count in range(now, min(part, rows_now)):
+        rest = rows - part - rows_now + count + 1
+        term *= (part - count) * (rows_now - count) / ((count + 1) * rest)
+        total += term
+        if term < total * 1e-12:
+            break
+    return min(1.0, total)
