@@ -64,6 +64,9 @@ class TrainCall(FunctionCall):
     serde: SerdeParameter = ""
     """How models become files: the name of a built-in serde such as "pickle". Empty: the native
     format of each model's library. From Python also a serde."""
+    sketches: Literal["keep", "none"] = field(default="keep", metadata=NEWER)
+    """A sketch of the rows beside each model, of some 50 bytes a column, with which later rows are
+    compared: "keep", or "none"."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,7 @@ from partwise.runs.documents import run_path, sha256_of
 from partwise.runs.key_texts import key_texts, named_partition
 from partwise.runs.ledger import KEY_PREFIX, check_size
 from partwise.runs.run import ONLY
-from partwise.runs.stored_models import MODELS, ModelSet
+from partwise.runs.stored_models import MODEL_FILES, MODELS, ModelSet
 from partwise.store.store import Store
 from partwise.store.versions import parse_reference
 from partwise.tables.keys.partition_keys import Key, KeyColumn, hash_keys, normalize_keys
@@ -297,7 +297,7 @@ class Catalog:
             "run_id": run["run_id"],
             "generation": run["generation"],
             "owner": table["owner"],
-            **{name: pc.struct_field(files, name) for name in ("model", "weights", "categories")},
+            **{name: pc.struct_field(files, name) for name in MODEL_FILES},
         }
         models = pa.table(models, schema=MODELS)
         return ModelSet(name=self.reference, key_columns=self.key_columns, models=models)

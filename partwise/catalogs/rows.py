@@ -15,7 +15,7 @@ from partwise.runs.documents import is_run_id
 from partwise.runs.exports import has_one_model, ledger_of_models
 from partwise.runs.ledger import ARTIFACT, KEY_PREFIX
 from partwise.runs.run import Run
-from partwise.runs.stored_models import models_of
+from partwise.runs.stored_models import MODEL_FILES, models_of
 from partwise.runs.stored_names import check_names
 from partwise.tables.keys.key_classes import key_class_of
 from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes
@@ -25,9 +25,8 @@ OF_ALL = "all"
 ROWS_PER_GROUP = 4096
 """Of the Parquet file: one key is found by reading one group."""
 
-_FILES = ("model", "weights", "categories")
-FILES = pa.struct([pa.field(name, ARTIFACT) for name in _FILES])
-"""A model, the external data of an ONNX file, and the categories of the rows trained on."""
+FILES = pa.struct([pa.field(name, ARTIFACT) for name in MODEL_FILES])
+"""A model, the external data of an ONNX file, categories and sketch of the rows trained on."""
 _ARTIFACT = tuple(field.name for field in ARTIFACT)
 EXPORT = pa.struct([("run_id", pa.string()), ("generation", pa.int32()), *FILES])
 """The same of an export, with the run that it stands in."""
@@ -76,7 +75,7 @@ def champions_of(run: Run, exports: Run | None = None) -> pa.Table:
         "run_id": pa.repeat(run.run_id, n),
         "generation": models["generation"],
         "owner": models["partition_id"],
-        "native": _struct([models[name] for name in _FILES], FILES),
+        "native": _struct([models[name] for name in MODEL_FILES], FILES),
         "onnx": pa.nulls(n, EXPORT) if exports is None else _exported(models, run, exports),
         "rows": models["rows"],
         "metrics": models["metrics"],
@@ -100,7 +99,7 @@ def _exported(models: pa.Table, run: Run, exports: Run) -> pa.Array:
     # What was exported before was another model of the key.
     newer = pc.greater_equal(found["finished_at"], models["finished_at"])
     run_ids = pc.if_else(newer, exports.run_id, pa.scalar(None, pa.string()))
-    return _struct([run_ids, found["generation"], *(found[name] for name in _FILES)], EXPORT)
+    return _struct([run_ids, found["generation"], *(found[name] for name in MODEL_FILES)], EXPORT)
 
 
 def _struct(columns: Sequence[pa.ChunkedArray], kind: pa.StructType) -> pa.Array:
@@ -151,7 +150,7 @@ def identities(table: pa.Table) -> pa.ChunkedArray:
     """Return for each row a text that is another one where the key has another champion."""
     parts = [table["run_id"], table["generation"], table["retired"], table["unseen_since"]]
     for files in (table["native"], table["onnx"]):
-        parts += [pc.struct_field(pc.struct_field(files, name), "sha256") for name in _FILES]
+        parts += [pc.struct_field(pc.struct_field(files, name), "sha256") for name in MODEL_FILES]
     parts.append(pc.struct_field(table["onnx"], "run_id"))
     texts = [part.cast(pa.string()) for part in parts]
     return pc.binary_join_element_wise(*texts, " ", null_handling="replace", null_replacement="-")
@@ -272,7 +271,7 @@ def artifacts_of(tables: Sequence[pa.Table], fields: Sequence[str] = _ARTIFACT) 
     parts = []
     for table in tables:
         for run_ids, files in _files_of(table):
-            for name in _FILES:
+            for name in MODEL_FILES:
                 file = pc.struct_field(files, name)
                 columns = [pc.struct_field(file, field) for field in fields]
                 names = ["run_id", "owner", *fields]
@@ -320,6 +319,6 @@ def check_rows(table: pa.Table, columns: Sequence[KeyColumn], where: str) -> Non
         strange = [name for name in run_ids.drop_null().unique().to_pylist() if not is_run_id(name)]
         if strange:
             raise RunFormatError(f"{where} names {strange[0][:80]!r} as a run, which none can be.")
-        artifacts = [pc.struct_field(files, name).drop_null() for name in _FILES]
+        artifacts = [pc.struct_field(files, name).drop_null() for name in MODEL_FILES]
         ids = table["partition_id"].chunks + table["owner"].drop_null().chunks
         check_names(where, pa.chunked_array(ids, pa.string()), artifacts)

@@ -12,7 +12,12 @@ from typing import Any, Protocol
 
 from partwise.errors import ArtifactNotFoundError, InputError, TrialPruned
 from partwise.formatting import key_text
-from partwise.runs.bundle import CATEGORIES_FILENAME, LOG_FILENAME, plain_content
+from partwise.runs.bundle import (
+    CATEGORIES_FILENAME,
+    LOG_FILENAME,
+    SKETCH_FILENAME,
+    plain_content,
+)
 from partwise.tables.keys.partition_keys import Key
 
 _FILENAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ -]{0,126}")
@@ -268,6 +273,8 @@ def check_filename(filename: str) -> None:
         raise InputError(f"The artifact name {filename!r} is that of the partition's own log.")
     if filename == CATEGORIES_FILENAME:
         raise InputError(f"The artifact name {filename!r} is that of the model's categories.")
+    if filename == SKETCH_FILENAME:
+        raise InputError(f"The artifact name {filename!r} is that of the model's sketch.")
 
 
 def _refuse_swapped(obj: Any, filename: object) -> None:

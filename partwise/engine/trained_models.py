@@ -19,13 +19,12 @@ from partwise.engine.works import StoredFile, StoredModel
 from partwise.errors import RunFormatError
 from partwise.runs.bundle import StoredArtifact, artifact_from_row, neighbours
 from partwise.runs.documents import run_path
-from partwise.runs.stored_models import ModelSet, model_checksums
+from partwise.runs.stored_models import MODEL_FILES, ModelSet, model_checksums
 from partwise.shuffle.plan import ShardedRows
 from partwise.shuffle.shared_folder import LARGEST_READ_BYTES
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import hash_keys
 
-_FILES = ("model", "weights", "categories")
 TRAINED_ON = "trained_on"
 """A column that the models of a comparison have as well: the fingerprint of the rows that a model
 was trained on, null where it is not known."""
@@ -159,7 +158,7 @@ class ShardModels:
         wanted: dict[str, dict[_Place, StoredArtifact]] = {}
         for row in (self._rows[number] for number in needed):
             of_run = wanted.setdefault(row["run_id"], {})
-            for found in (row[name] for name in _FILES):
+            for found in (row[name] for name in MODEL_FILES):
                 # Models that partitions share are of several rows.
                 if (
                     found is not None
@@ -190,9 +189,9 @@ def _model(
     row: Mapping[str, Any], files: Mapping[str, Mapping[_Place, StoredFile]], *, saw_rows: bool
 ) -> StoredModel:
     of_run = files[row["run_id"]]
-    model, weights, categories = (
+    model, weights, categories, sketch = (
         None if (found := row[name]) is None else of_run[found["bundle"], found["offset"]]
-        for name in _FILES
+        for name in MODEL_FILES
     )
     if model is None:
         raise RunFormatError("A row of models has no model: the table was damaged.")
@@ -203,6 +202,7 @@ def _model(
         file=model,
         weights=weights,
         categories=categories,
+        sketch=sketch,
         saw_rows=saw_rows,
         value_then=row.get(VALUE_THEN),
         rows_then=row.get(ROWS_THEN),

@@ -27,6 +27,7 @@ from partwise.models.serdes import ModelSerde, serde_by_name, serde_for
 from partwise.outcomes import PartitionStatus, Result, Skip
 from partwise.runs.bundle import (
     CATEGORIES_FILENAME,
+    SKETCH_FILENAME,
     StoredArtifact,
     content_file,
     local_content,
@@ -36,6 +37,8 @@ from partwise.tables.calendar import in_zones, with_zones, zones_among
 from partwise.tables.categories import categories_of_rows, with_categories_of
 from partwise.tables.classes import with_classes
 from partwise.tables.parquet_types import storable
+from partwise.tables.roles import marked_labels
+from partwise.tables.sketches import Sketch, decode, encode, make_sketch
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +76,8 @@ class StoredModel:
     """Of an ONNX file with large weights, which are kept outside it."""
     categories: StoredFile | None = None
     """Those of the rows trained on; None: these had no dictionary columns."""
+    sketch: StoredFile | None = None
+    """That of the rows trained on; None: none was made."""
     saw_rows: bool = False
     """Whether it was trained on the very rows of the partition, as far as that is known."""
     value_then: float | None = None
@@ -112,6 +117,15 @@ class StoredModel:
         with pa.ipc.open_stream(files[CATEGORIES_FILENAME]) as reader:
             return reader.read_all()
 
+    def trained_sketch(self) -> Sketch | None:
+        """Return what the rows that the model was trained on were like; None: it is not known.
+
+        Raises:
+            IntegrityError: It is not what was committed.
+            RunFormatError: A newer partwise wrote it.
+        """
+        return None if self.sketch is None else decode(self.sketch.content())
+
 
 class Work(Protocol):
     """What is done with a partition."""
@@ -136,6 +150,8 @@ class TrainWork:
     function: Function
     serde: ModelSerde | None
     """None: the native serde of the model's type."""
+    sketches: bool = False
+    """Whether the rows are sketched."""
 
     def __call__(
         self,
@@ -153,14 +169,20 @@ class TrainWork:
         produced = produce_model(outcome, self.serde, directory, has_made=context.has_made)
         if produced.model is None:
             return produced
-        schema = data.to_arrow().schema
+        rows = data.to_arrow()
+        schema = rows.schema
         # A trainer whose label has classes says which.
         named = getattr(self.function, "label_classes", None)
         classes = None if named is None else named(schema)
         # And one that makes features of times, which clocks they show.
         asked = getattr(self.function, "calendar_zones", None)
         zones = {} if asked is None else asked(schema)
-        return replace(produced, files=_categories_file(data, context.key_columns, classes, zones))
+        files = _categories_file(data, context.key_columns, classes, zones)
+        if self.sketches:
+            # Of a function only a dataset says which column is the label.
+            label = getattr(self.function, "label", "") or "".join(marked_labels(schema)[:1])
+            files[SKETCH_FILENAME] = encode(make_sketch(rows, context.key_columns, label))
+        return replace(produced, files=files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

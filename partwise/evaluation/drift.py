@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partwise.evaluation.sketches import (
+from partwise.tables.sketches import (
     CUTS,
     Sketch,
     category_counts,
@@ -84,7 +84,10 @@ def drift_of(sketch: Sketch, rows: pa.Table) -> list[FeatureDrift]:
     if not rows.num_rows or not sketch.looked_at:
         return []
     looked = some_rows(rows)
-    return [*_of_numbers(sketch, looked, rows.num_rows), *_of_categories(sketch, looked, rows)]
+    return [
+        *_of_numbers(sketch, looked, rows.num_rows),
+        *_of_categories(sketch, looked, rows.num_rows),
+    ]
 
 
 def drift_table(found: Iterable[FeatureDrift]) -> pa.Table:
@@ -131,7 +134,7 @@ def _of_numbers(sketch: Sketch, rows: pa.Table, rows_now: int) -> list[FeatureDr
     values, missing = sorted_values(
         rows, *([numbers.names[place] for place in each] for each in (plain, others))
     )
-    found = []
+    found, sizes = [], (sketch.looked_at, rows.num_rows)
     for place, ours, lacking in zip([*plain, *others], values, missing.tolist(), strict=True):
         ours = ours[: len(ours) - lacking]
         lacked = int(numbers.missing[place])
@@ -153,8 +156,7 @@ def _of_numbers(sketch: Sketch, rows: pa.Table, rows_now: int) -> list[FeatureDr
         if there:
             beyond[0] = int(np.searchsorted(ours, cuts[0]))
             beyond[1] = len(ours) - int(np.searchsorted(ours, cuts[-1], side="right"))
-        need = _rows_needed(sketch.looked_at, rows.num_rows)
-        parts = _merged(list(zip(then, now, strict=True)), need)
+        parts = _merged(list(zip(then, now, strict=True)), _rows_needed(*sizes))
         rare = [(0, each) for each in beyond]
         is_time = numbers.is_time[place]
         found.append(
@@ -163,7 +165,7 @@ def _of_numbers(sketch: Sketch, rows: pa.Table, rows_now: int) -> list[FeatureDr
                 numbers.names[place],
                 "time" if is_time else "number",
                 rows_now,
-                _Compared.of(parts, (lacked, lacking), rare, need),
+                _Compared.of(sizes, parts, (lacked, lacking), rare),
                 (lacked / sketch.looked_at, lacking / rows.num_rows),
             )
         )
@@ -172,7 +174,8 @@ def _of_numbers(sketch: Sketch, rows: pa.Table, rows_now: int) -> list[FeatureDr
 
 def _of_categories(sketch: Sketch, rows: pa.Table, rows_now: int) -> list[FeatureDrift]:
     found = []
-    need = _rows_needed(sketch.looked_at, rows.num_rows)
+    sizes = (sketch.looked_at, rows.num_rows)
+    need = _rows_needed(*sizes)
     for each in sketch.categories:
         if _kind_now(rows, each.name) not in ("category", "null"):
             continue
@@ -196,7 +199,7 @@ def _of_categories(sketch: Sketch, rows: pa.Table, rows_now: int) -> list[Featur
                 each.name,
                 "category",
                 rows_now,
-                _Compared.of(parts, (each.missing, lacking), rare, need),
+                _Compared.of(sizes, parts, (each.missing, lacking), rare),
                 (each.missing / sketch.looked_at, lacking / rows.num_rows),
                 None if each.other else new,
             )
@@ -242,23 +245,20 @@ class _Compared:
     p_value: float | None = None
 
     @classmethod
-    def of(cls, parts: list[_Part], missing: _Part, rare: list[_Part], need: float) -> "_Compared":
+    def of(cls, rows: _Part, parts: list[_Part], missing: _Part, rare: list[_Part]) -> "_Compared":
         """Compare the counts of parts by chi-square, and those of rare ones exactly.
 
         What was rare and is frequent now is found by the hypergeometric distribution. The least
         of the p-values counts, times their number.
         """
-        rows_then = sum(part[0] for part in parts) + missing[0]
-        rows_now = sum(part[1] for part in parts) + missing[1]
+        need = _rows_needed(*rows)
         if len(parts) == 1 and sum(parts[0]) < need:
             parts, rare = [], [*rare, parts[0]]
         if sum(missing) >= need:
             parts = [*parts, missing]
         elif sum(missing):
             rare = [*rare, missing]
-        p_values = [
-            _rare_tail(then, now, rows_then, rows_now) if now else 1.0 for then, now in rare
-        ]
+        p_values = [_rare_tail((then, now), rows) if now else 1.0 for then, now in rare]
         if len(parts) < 2:
             # Nothing that is rare now and then says nothing.
             if not any(now for _, now in rare):
@@ -323,9 +323,10 @@ def chi_square_tail(value: float, degrees: int) -> float:
     return total
 
 
-def _rare_tail(then: int, now: int, rows_then: int, rows_now: int) -> float:
+def _rare_tail(found: _Part, of_rows: _Part) -> float:
     """Return how likely chance has so many of the rows of a part, or more, among those of now."""
-    part, rows = then + now, rows_then + rows_now
+    now, rows_now = found[1], of_rows[1]
+    part, rows = sum(found), sum(of_rows)
 
     def ways(all_of: int, chosen: int) -> float:
         return math.lgamma(all_of + 1) - math.lgamma(chosen + 1) - math.lgamma(all_of - chosen + 1)

@@ -114,7 +114,7 @@ def prepare_training(
         call,
         source,
         keys,
-        TrainWork(function=function, serde=serde),
+        TrainWork(function=function, serde=serde, sketches=call.sketches == "keep"),
         function=function,
         packages=packages,
     )

@@ -39,6 +39,9 @@ EVAL_RESULTS = "eval_results"
 CATEGORIES_FILENAME = "partwise-categories.arrow"
 """The artifact that holds the categories of the rows that a model was trained on."""
 
+SKETCH_FILENAME = "partwise-sketch.bin"
+"""The artifact that says what the rows that a model was trained on were like."""
+
 COMPRESS_FROM_BYTES = 256
 PROBE_BYTES = 4096
 _LEVEL, _RAW = 1, -15

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partwise.runs.bundle import CATEGORIES_FILENAME
+from partwise.runs.bundle import CATEGORIES_FILENAME, SKETCH_FILENAME
 from partwise.runs.documents import RUN_SCHEME
 from partwise.runs.ledger import ARTIFACT, KEY_PREFIX
 from partwise.runs.run import Run
@@ -18,6 +18,9 @@ from partwise.tables.keys.partition_keys import KeyColumn, hash_keys, normalize_
 
 EXTERNAL_DATA_SUFFIX = ".data"
 """What follows an ONNX file's name in that of the file with its external data: large weights."""
+
+MODEL_FILES = ("model", "weights", "categories", "sketch")
+"""The columns of what is kept of a model."""
 
 MODELS = pa.schema(
     [
@@ -33,6 +36,8 @@ MODELS = pa.schema(
         pa.field("weights", ARTIFACT),
         # That with the categories of the rows trained on; null: these had no dictionary columns.
         pa.field("categories", ARTIFACT),
+        # That with the sketch of these rows; null: none was made.
+        pa.field("sketch", ARTIFACT),
     ]
 )
 """The columns of a set of models."""
@@ -97,7 +102,7 @@ def model_set(run: Run, models: pa.Table, *, of_all_rows: bool = False) -> Model
             "run_id": pa.repeat(run.run_id, models.num_rows),
             "generation": pa.nulls(models.num_rows, pa.int32()),
             "owner": models["partition_id"],
-            **{name: models[name] for name in ("model", "weights", "categories")},
+            **{name: models[name] for name in MODEL_FILES},
         },
         schema=MODELS,
     )
@@ -109,8 +114,7 @@ def model_set(run: Run, models: pa.Table, *, of_all_rows: bool = False) -> Model
 def models_of(ledger: pa.Table) -> pa.Table:
     """Return the rows of a ledger that have a model.
 
-    In place of `artifacts` they have the columns `model`, `weights` and `categories`, as `MODELS`
-    says.
+    In place of `artifacts` they have the columns `MODEL_FILES`, as `MODELS` says.
     """
     lists = ledger["artifacts"].combine_chunks()
     if isinstance(lists, pa.ChunkedArray):
@@ -128,10 +132,13 @@ def models_of(ledger: pa.Table) -> pa.Table:
         names.take(pa.array(model_of[owners[data]])), EXTERNAL_DATA_SUFFIX, ""
     )
     data = data[pc.equal(names.take(pa.array(data)), beside).to_numpy(zero_copy_only=False)]
-    categories = _places(pc.equal(names, CATEGORIES_FILENAME))
+    beside_model = {
+        column: _places(pc.equal(names, filename))
+        for column, filename in (("categories", CATEGORIES_FILENAME), ("sketch", SKETCH_FILENAME))
+    }
     rows = ledger.drop_columns(["artifacts"]).take(pa.array(owners[models]))
     found = {"model": models}
-    for column, places in (("weights", data), ("categories", categories)):
+    for column, places in {"weights": data, **beside_model}.items():
         of_row = np.full(ledger.num_rows, -1)
         of_row[owners[places]] = places
         found[column] = of_row[owners[models]]

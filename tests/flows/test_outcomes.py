@@ -14,6 +14,7 @@ from partwise.flows import map_partitions, run_inference, train_models
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import Result, RunStatus, Skip
 from partwise.reports.next_command import next_command
+from partwise.runs.bundle import SKETCH_FILENAME
 from partwise.runs.run import Run
 
 KEYS = [
@@ -262,7 +263,7 @@ def test_a_failure_is_told_by_type_message_and_traceback(run) -> None:
 def test_a_skip_or_failure_keeps_no_model_but_its_log(run) -> None:
     assert run.artifacts("bad 1") == ["log.txt"]
     assert run.artifacts("a skip") == ["log.txt"]
-    assert sorted(run.artifacts("a model")) == ["log.txt", "model.pkl"]
+    assert sorted(run.artifacts("a model")) == ["log.txt", "model.pkl", SKETCH_FILENAME]
 
 
 def test_equal_failures_are_one_group(run) -> None:

@@ -197,7 +197,7 @@ def _short(text: str) -> str:
 
 def _places(present: np.ndarray) -> np.ndarray:
     """Return where among sorted values the cuts stand, int64, shape (k, 11)."""
-    return ((np.maximum(present, 1)[:, None] - 1) * _TENTHS + 5) // 10
+    return np.asarray(((np.maximum(present, 1)[:, None] - 1) * _TENTHS + 5) // 10)
 
 
 def _as_double(column: pa.ChunkedArray) -> np.ndarray:
@@ -249,7 +249,7 @@ def encode(sketch: Sketch) -> bytes:
     head.append(sketch.names.index(sketch.label) + 1 if sketch.label else 0)
     head += numbers.missing.tolist()
     head += (is_tied + 2 * np.array(numbers.is_time, np.int64)).tolist()
-    head += np.diff(numbers.below[is_tied], axis=1, prepend=0).ravel().tolist()
+    head += np.diff(numbers.below[is_tied, :-1], axis=1, prepend=0).ravel().tolist()
     texts = [name.encode() for name in sketch.names]
     for each in sketch.categories:
         head += [each.missing, each.other, len(each.counts), *each.counts.values()]
@@ -302,8 +302,9 @@ class _Reader:
         present = looked_at - missing
         below = np.where(present[:, None] > 0, _places(present) + 1, 0)
         is_tied = flags % 2 == 1
-        tied = np.array(self._many(int(is_tied.sum()) * CUTS), np.int64).reshape(-1, CUTS)
-        below[is_tied] = tied.cumsum(axis=1)
+        # But the last, up to which all have their values.
+        tied = np.array(self._many(int(is_tied.sum()) * (CUTS - 1)), np.int64)
+        below[is_tied, :-1] = tied.reshape(-1, CUTS - 1).cumsum(axis=1)
         counted = []
         for _ in range(n_categories):
             lacking, other, count = self._many(3)
