@@ -36,6 +36,7 @@ def train_models(call: TrainCall) -> Run:
     plan = prepare_training(
         replace(call, trainer=with_portfolio(call.trainer, lambda: open_store(call.store))),
         open_rows_of(call),
+        open_store=lambda: open_store(call.store),
         earlier_keys=earlier_keys(call),
         packages=resolve_packages(call),
     )

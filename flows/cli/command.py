@@ -82,6 +82,15 @@ def _serde(chosen: bool) -> Any:
     return PickleSerde() if chosen else ""
 
 
+def _only(texts: Names) -> list[str] | str:
+    """Return keys; or the table or run that stands behind an @, which is given alone."""
+    if not any(text.startswith("@") for text in texts):
+        return list(texts)
+    if len(texts) > 1:
+        raise InputError(f"{texts!r}: give keys, or one @ with a table or run.")
+    return texts[0].removeprefix("@")
+
+
 def _option_name(field: str) -> str:
     """Return the option of a field of `ExportOptions`: `--features` are those of a trainer."""
     return f"model-{field}" if field == "features" else field.replace("_", "-")
@@ -111,6 +120,13 @@ _TYPES: Mapping[str, Any] = {
     ],
     "FilesParameter": Annotated[Names, Read(value=list), Parameter(group=ROWS)],
     "TextsParameter": Annotated[Names, Read(value=list)],
+    "OnlyParameter": Annotated[
+        Names,
+        Read(
+            value=_only,
+            form="Given as a key, and repeated for more; or as @TABLE or @RUN.",
+        ),
+    ],
     "FallbackParameter": Annotated[Names, Read(value=list)],
     "TextsByNameParameter": _by_name("NAME=VALUE", as_typed=True),
     "InputsByNameParameter": _by_name("NAME=PATH"),
@@ -171,7 +187,9 @@ _GROUPS = {Call: RUN, VersionedCall: RUN, RowsCall: ROWS, KeyedCall: ROWS}
 """Where the help shows fields of calls in common, by the class that has them first."""
 _ELSEWHERE = {
     **dict.fromkeys(("seed", "serde", "trust", "resume_from", "output"), RUN),
-    **dict.fromkeys(("filter", "columns", "eval_data", "inference_data", "keep_columns"), ROWS),
+    **dict.fromkeys(
+        ("filter", "columns", "eval_data", "inference_data", "keep_columns", "only"), ROWS
+    ),
 }
 """Fields that the help shows elsewhere than others of their class."""
 _SHORT = {"partition_by": "-p", "source_directory": "-d", "nodes": "-n", "ranks_per_node": "-k"}

@@ -155,6 +155,14 @@ def _announce(
         counted(sharded.partitions, "partition"),
         _shards_in_words(sharded),
     )
+    only = plan.source.selection.only
+    if only is not None and (without := len(only.hashes) - sharded.partitions):
+        logger.warning(
+            "Run %s: %s of the %s chosen have no rows.",
+            plan.identity.run_id,
+            f"{without:,}",
+            counted(len(only.hashes), "key"),
+        )
     for warning in warnings_of(sharded, slots, memory):
         logger.warning("Run %s: %s", plan.identity.run_id, warning)
 

@@ -143,6 +143,12 @@ ParamsParameter = Annotated[
         }
     ),
 ]
+OnlyParameter = Annotated[
+    Any,
+    WithJsonSchema(
+        {"anyOf": [TEXT | {"title": "Table or run"}, {"type": "array", "title": "Keys"}]}
+    ),
+]
 FilterParameter = Annotated[
     Filter | None, WithJsonSchema({"type": "array", "items": {"type": "array"}})
 ]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         FunctionParameter,
         HoldoutParameter,
         MetricParameter,
+        OnlyParameter,
         OutputParameter,
         PartitionBy,
         PredictParameter,
@@ -67,6 +68,14 @@ class TrainCall(FunctionCall):
     sketches: Literal["keep", "none"] = field(default="keep", metadata=NEWER)
     """A sketch of the rows beside each model, of some 50 bytes a column, with which later rows are
     compared: "keep", or "none"."""
+    only: OnlyParameter = field(
+        default="", metadata=Role(decides=False, is_data=True, is_newer=True).metadata
+    )
+    """The only keys that are trained; rows of others are not even sorted. A list of keys; a table
+    with the key columns, by its path, URL or dataset; or the ID of a run of evaluate_predictions,
+    for what got worse. Empty: all. A resume means the same keys, whatever became of the table.
+
+    From Python also the table, and tuples for several key columns."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from partwise.engine.works import MapWork, TrainWork, Work
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import ColumnError, InputError
 from partwise.models.serdes import resolve_serde
+from partwise.planning.chosen_keys import chosen_keys
 from partwise.planning.kept_models import refuse_unkept
 from partwise.planning.models import UsedModels
 from partwise.publishing.output import Output, check_output
@@ -28,8 +29,10 @@ from partwise.runs.stored_models import ModelSet
 from partwise.shuffle.plan import ShardedRows
 from partwise.sources.derived import in_blocks
 from partwise.sources.descriptions import Source
-from partwise.sources.opening import keyed_by, values_as
+from partwise.sources.opening import keyed_by, of_keys, values_as
+from partwise.store.store import Store
 from partwise.tables.column_names import columns_there
+from partwise.tables.keys.given_keys import keys_as_url
 from partwise.tables.keys.partition_keys import KeyColumn, key_columns
 from partwise.tables.parquet_types import check_writable
 from partwise.trainers import Best, Tuned, default_predict, libraries_of, resolve_trainer
@@ -96,15 +99,19 @@ def prepare_training(
     call: TrainCall,
     source: Source,
     *,
+    open_store: Callable[[], Store] | None = None,
     earlier_keys: Sequence[KeyColumn] = (),
     packages: ResolvedEnvironment | None = None,
 ) -> Plan:
     """Return the plan of a training run, checked as far as it can be before any row is read.
 
     `earlier_keys` are the key columns of the run of this ID, where there is one: files without
-    types are read with them.
+    types are read with them. `open_store` gives the store of a call that names it by a block.
     """
     source, names, keys = keys_of(source, call.partition_by, earlier_keys)
+    chosen = chosen_keys(call.only, keys, open_store or (lambda: Store.parse(call.store)))
+    if chosen is not None:
+        source, call = of_keys(source, chosen), replace(call, only=keys_as_url(chosen.keys))
     has_packages = packages is not None
     function = checked_trainer(call.trainer, source.schema, names, has_packages=has_packages)
     serde = resolve_serde(call.serde)

@@ -15,6 +15,7 @@ from partwise.calls.partitions import CompareCall, InferCall, MapCall, Portfolio
 from partwise.calls.pipeline import PipelineCall
 from partwise.datasets.dataset import resolve_references
 from partwise.errors import InputError
+from partwise.planning.chosen_keys import chosen_keys
 from partwise.planning.comparison import open_candidates, prepare_comparison
 from partwise.planning.earlier_rows import keys_of_run
 from partwise.planning.models import (
@@ -167,6 +168,8 @@ def _check_rows(
         source, names, keys = keys_of(source, call.partition_by, trained or earlier)
         if models is not None:
             check_first_keys(models.title, models.key_columns, names, keys)
+        if isinstance(call, TrainCall) and not _names_block(call.store):
+            chosen_keys(call.only, keys, lambda: Store.parse(call.store))
     if isinstance(call, InferCall):
         check_kept(call.keep_columns or (), source.schema)
     if isinstance(call, TrainCall | PipelineCall) and not _names_portfolio(call.trainer):

@@ -50,7 +50,7 @@ class SelectedPart:
     @property
     def rows(self) -> int | None:
         """How many rows it has; None where the fragment does not say, or a filter decides."""
-        return None if self.selection.conditions else self.fragment.rows
+        return self.fragment.rows if self.selection.passes_all else None
 
     def __str__(self) -> str:
         return str(self.fragment)

@@ -205,7 +205,7 @@ class _Writing:
         self._log = log
         self._check = check
         # Else what stands before a fragment in the source is not what was read before it.
-        self._counts_hold = not keyed and not division.selection.conditions
+        self._counts_hold = not keyed and division.selection.passes_all
 
     def run(self, fragments: Sequence[tuple[int, Fragment]]) -> list[WrittenPart]:
         """Read all fragments; returns the parts, in the order of the source."""

@@ -152,15 +152,17 @@ def keyed_fragments(
         if rows == 0:
             continue
         values = {name: fragment.known[name] for name in names}
+        arrays = [pa.array([value.as_py()], value.type) for value in values.values()]
+        one = pa.RecordBatch.from_arrays(arrays, names=names)
+        keys = normalize_keys(one, division.key_columns)
+        if selection.only is not None and not selection.only.holds(keys)[0]:
+            continue
         null = next((name for name, value in values.items() if not value.is_valid), None)
         if null is not None and division.null_keys == "error":
             refuse_null(null, str(fragment))
         if null is not None and division.null_keys == "drop":
             dropped += rows
             continue
-        arrays = [pa.array([value.as_py()], value.type) for value in values.values()]
-        one = pa.RecordBatch.from_arrays(arrays, names=names)
-        keys = normalize_keys(one, division.key_columns)
         keyed.append(KeyedRows(position=position, fragment=fragment, keys=keys))
     return keyed, others, dropped
 

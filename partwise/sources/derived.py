@@ -219,7 +219,7 @@ class StackedSource:
                 fragment,
                 source.selection,
                 _Aligned(schema=self.schema, name=self.name, value=value),
-                None if source.selection.conditions else fragment.rows,
+                fragment.rows if source.selection.passes_all else None,
                 {},
             )
             for value, source in enumerate((self._base, self._other))
@@ -299,7 +299,7 @@ class _Blocks:
         first = rows = size_bytes = 0
         for number, fragment in enumerate(fragments):
             # A filter leaves fewer, and how many is not known.
-            count = None if selection.conditions else fragment.rows
+            count = fragment.rows if selection.passes_all else None
             if count is None or count > self.rows or fragment.size_bytes > self.size_bytes:
                 marking: Marking = _Cut(
                     name=f"{number:06d}",
@@ -331,7 +331,7 @@ class _Sample:
     def derive(self, fragments: Sequence[Fragment], selection: Selection) -> list[Fragment]:
         count = len(fragments)
         # With a filter, those that are chosen might be the ones of which no row passes.
-        if count > SAMPLE_FRAGMENTS and not selection.conditions:
+        if count > SAMPLE_FRAGMENTS and selection.passes_all:
             places = np.linspace(0, count - 1, SAMPLE_FRAGMENTS).round().astype(np.int64)
             fragments = [fragments[place] for place in places]
         each = max(1, self.rows // max(1, len(fragments)))

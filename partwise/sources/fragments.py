@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from partwise.tables.dictionaries import check_no_opaque, plain_storage, readable_type
 from partwise.tables.filters import Conditions, filter_batch, filter_columns
+from partwise.tables.keys.given_keys import KeyFilter
 from partwise.tables.schemas import cast_batch
 
 Place = Literal["anywhere", "disk", "here", "cluster"]
@@ -149,6 +150,13 @@ class Selection:
     read_schema: pa.Schema
     """Of what is read for it: also the columns that only the filter looks at."""
     conditions: Conditions | None
+    only: KeyFilter | None = None
+    """The keys whose rows pass; None: all."""
+
+    @property
+    def passes_all(self) -> bool:
+        """Whether all rows of a fragment are taken."""
+        return not self.conditions and self.only is None
 
     @classmethod
     def of(
@@ -177,6 +185,8 @@ class Selection:
         for raw in fragment.batches():
             whole = cast_batch(raw, self.read_schema, {}, "the source")
             batch = filter_batch(whole, self.conditions) if self.conditions else whole
+            if self.only is not None:
+                batch = self.only.passing(batch)
             if batch.num_rows:
                 columns = batch.select(names).columns
                 yield pa.RecordBatch.from_arrays(columns, schema=self.schema)

@@ -5,10 +5,11 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 from pydantic import ValidationError
 
@@ -27,7 +28,9 @@ from partwise.sources.sql.query import Query, QueryRows
 from partwise.sources.table_formats.rows import open_files
 from partwise.tables.column_names import check_unique_names, columns_there
 from partwise.tables.filters import Filter, filter_columns, normalize_filter
-from partwise.tables.keys.key_classes import KeyColumn
+from partwise.tables.keys.given_keys import KeyFilter
+from partwise.tables.keys.key_classes import KeyClass, KeyColumn
+from partwise.tables.keys.partition_keys import hash_keys
 
 
 @runtime_checkable
@@ -62,6 +65,40 @@ class OpenedData:
         return self.rows
 
 
+MOST_PUSHED = 1000
+"""Keys that a source is asked for by their values; of more it has to give all of its rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChosenKeys:
+    """Keys whose rows are the only ones that are meant."""
+
+    keys: pa.Table
+    """Normalized, each once, in the order of their hashes."""
+    filter: KeyFilter
+
+    @classmethod
+    def of(cls, normalized: pa.Table, columns: tuple[KeyColumn, ...]) -> "ChosenKeys":
+        """Make them of normalized keys, at least one, which may be there more than once."""
+        hashes, first = np.unique(hash_keys(normalized), return_index=True)
+        keys = normalized.take(pa.array(first)).combine_chunks()
+        return cls(keys=keys, filter=KeyFilter(columns=columns, hashes=hashes))
+
+    def conditions(self, selection: Selection) -> list[list[Any]]:
+        """Return conditions that hold for all of their rows; none where they are too many."""
+        found = []
+        for column in self.filter.columns:
+            values = self.keys[column.name].unique()
+            is_plain = column.key_class in (KeyClass.INTEGER, KeyClass.STRING)
+            if is_plain and not values.null_count and len(values) <= MOST_PUSHED:
+                found.append([column.name, "in", values.to_pylist()])
+        try:
+            replace(selection, conditions=[found]).check_filter()
+        except ColumnError:
+            return []  # One is beyond its column, such as 300 where that is int8.
+        return found
+
+
 class _SelectedSource:
     """Some columns of some rows: a `Source`."""
 
@@ -71,18 +108,28 @@ class _SelectedSource:
         columns: Sequence[str] | None,
         conditions: Any,
         read: Sequence[str] | None = None,
+        only: "ChosenKeys | None" = None,
     ) -> None:
         self.rows = rows
+        self._only = only
         self._columns = None if columns is None else list(columns)
         names = list(rows.schema.names if columns is None else columns)
-        self.selection = Selection.of(rows.schema, names if read is None else read, conditions)
+        chosen = Selection.of(rows.schema, names if read is None else read, conditions)
+        self.selection = chosen if only is None else replace(chosen, only=only.filter)
 
     @property
     def schema(self) -> pa.Schema:
         return self.selection.schema
 
     def narrowed(self, columns: Sequence[str]) -> Source:
-        return _SelectedSource(self.rows, self._columns, self.selection.conditions, columns)
+        conditions = self.selection.conditions
+        return _SelectedSource(self.rows, self._columns, conditions, columns, self._only)
+
+    def of_keys(self, only: "ChosenKeys") -> Source:
+        selection = self.selection
+        return _SelectedSource(
+            self.rows, self._columns, selection.conditions, selection.schema.names, only
+        )
 
     def values_as(self, recipe: Mapping[str, Any]) -> Source:
         if not isinstance(self.rows, FileRows | SeveralRows):
@@ -98,8 +145,11 @@ class _SelectedSource:
         return _SelectedSource(rows, self._columns, conditions, self.selection.schema.names)
 
     def fragments(self, keys: Sequence[str] = ()) -> Sequence[Fragment]:
-        read = self.selection.read_schema.names
-        return self.rows.fragments(read, self.selection.conditions, keys)
+        conditions = self.selection.conditions
+        if self._only is not None and (of_keys := self._only.conditions(self.selection)):
+            # What the source can leave out by itself, need not be read.
+            conditions = [[*each, *of_keys] for each in conditions or [[]]]
+        return self.rows.fragments(self.selection.read_schema.names, conditions, keys)
 
     def buckets(self) -> frozenset[str]:
         return self.rows.buckets()
@@ -115,6 +165,11 @@ class _SelectedSource:
 
     def refuse_empty(self) -> None:
         filter_ = self.selection.conditions
+        if self._only is not None:
+            some = " that pass the filter" if filter_ else ""
+            raise InputError(
+                f"None of the {len(self._only.filter.hashes):,} keys of only= has rows{some}."
+            )
         if filter_ is not None:
             rows = "rows" if self.rows.rows is None else f"{self.rows.rows} rows"
             raise SourceError(f"The filter {filter_} leaves none of the {rows}: loosen it.")
@@ -130,11 +185,13 @@ class _SelectedSource:
         identity = self.rows.identity()
         digest = hashlib.sha256(identity)
         digest.update(json.dumps(chosen, sort_keys=True).encode())
+        if self._only is not None:
+            digest.update(self._only.filter.hashes.tobytes())
         recipe = self.rows.recipe()
         return SourceDescription(
             fingerprint=digest.hexdigest(),
             recurs=is_known(identity),
-            rows=None if filter_ else self.rows.rows,
+            rows=self.rows.rows if self.selection.passes_all else None,
             size_bytes=self.rows.size_bytes(self.schema.names),
             recipe=None if recipe is None else {**recipe, **chosen},
         )
@@ -248,6 +305,13 @@ def keyed_by(source: Source, names: Sequence[str], trained: Sequence[KeyColumn] 
         return source
     classes = {column.name: str(column.key_class) for column in trained}
     return source.keyed_by({name: classes.get(name, "") for name in names})
+
+
+def of_keys(source: Source, only: ChosenKeys) -> Source:
+    """Return the rows of some keys, of a source that `open_source` opened."""
+    if not isinstance(source, _SelectedSource):
+        raise InputError("Keys can be chosen of rows as they are opened, and of no others.")
+    return source.of_keys(only)
 
 
 def _without_list(data: Any) -> Any:

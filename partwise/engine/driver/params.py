@@ -13,19 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.engine.params_file import write_params
-from partwise.errors import ColumnError, InputError, KeyClassError, SourceError
+from partwise.errors import InputError, SourceError
 from partwise.sources.frames.tables import table_of
 from partwise.sources.opening import keyed_by, open_source
-from partwise.tables.column_names import names_in_words
-from partwise.tables.keys.key_classes import KeyClass, KeyColumn, key_columns
-from partwise.tables.keys.key_values import plain_value
-from partwise.tables.keys.partition_keys import (
-    Key,
-    hash_keys,
-    normalize_keys,
-    partition_id,
-    partition_ids,
-)
+from partwise.tables.keys.given_keys import keys_of_table, keys_of_values
+from partwise.tables.keys.key_classes import KeyColumn
+from partwise.tables.keys.partition_keys import Key, hash_keys, partition_id, partition_ids
 
 _PLAIN_TYPES = frozenset({bool, bytes, float, int, str, type(None)})
 
@@ -126,19 +119,7 @@ def _of_table(
     table: pa.Table, columns: Sequence[KeyColumn]
 ) -> tuple[list[str], np.ndarray, list[dict[str, Any]]]:
     names = [column.name for column in columns]
-    missing = [name for name in names if name not in table.schema.names]
-    if missing:
-        raise ColumnError(
-            f"params has no column {missing[0]!r}, which is a key column of the partitions: "
-            f"its columns are {names_in_words(table.schema.names)}."
-        )
-    for column, found in zip(columns, key_columns(table.schema, names), strict=True):
-        if column.key_class != found.key_class:
-            raise KeyClassError(
-                f"Key column {column.name!r} of params is of class {found.key_class}, but the "
-                f"partitions' keys are of class {column.key_class}: cast it to that class."
-            )
-    keys = normalize_keys(table, columns)
+    keys = keys_of_table(table, columns, "params")
     ids = partition_ids(keys, columns)
     _refuse_twice(ids)
     value_names = [name for name in table.schema.names if name not in names]
@@ -158,13 +139,7 @@ def _of_mapping(
             )
     ids = [partition_id(key, columns) for key in params]
     _refuse_twice(ids)
-    rows = [key if isinstance(key, tuple) else (key,) for key in params]
-    arrays = [
-        _key_array([plain_value(row[index])[1] for row in rows], column)
-        for index, column in enumerate(columns)
-    ]
-    keys = pa.Table.from_arrays(arrays, names=[column.name for column in columns])
-    hashes = hash_keys(normalize_keys(keys, columns))
+    hashes = hash_keys(keys_of_values(params, columns))
     return ids, hashes, [dict(values) for values in params.values()]
 
 
@@ -174,43 +149,3 @@ def _refuse_twice(ids: list[str]) -> None:
         if name in seen:
             raise InputError(f"params has more than one entry for partition {name!r}: keep one.")
         seen.add(name)
-
-
-def _key_array(values: list[Any], column: KeyColumn) -> pa.Array:
-    """Plain key values as a column that hashes as the same keys of a source do."""
-    match column.key_class:
-        case KeyClass.INTEGER:
-            # The hash looks at the 64 bits, so signed and unsigned keys fit into one column.
-            bits = [None if value is None else value % 2**64 for value in values]
-            return pa.array(bits, pa.uint64())
-        case KeyClass.TIMESTAMP:
-            return _instants(values, "timestamp", None)
-        case KeyClass.TIMESTAMP_TZ:
-            return _instants(values, "timestamp", "UTC")
-        case KeyClass.TIME:
-            return _instants(values, "time64")
-        case KeyClass.DURATION:
-            return _instants(values, "duration")
-        case KeyClass.DATE:
-            return pa.array(values, pa.int32()).cast(pa.date32())
-        case KeyClass.STRING:
-            return pa.array(values, pa.large_string())
-        case KeyClass.BINARY:
-            return pa.array(values, pa.large_binary())
-        case KeyClass.FLOAT:
-            return pa.array(values, pa.float64(), from_pandas=False)
-        case KeyClass.BOOLEAN:
-            return pa.array(values, pa.bool_())
-        case KeyClass.NULL:
-            return pa.nulls(len(values))
-        case _:
-            known = any(value is not None for value in values)
-            return pa.array(values) if known else pa.nulls(len(values), pa.decimal128(1))
-
-
-def _instants(values: list[Any], kind: str, *zone: str | None) -> pa.Array:
-    """Nanoseconds as a column in microseconds if that loses nothing, else in nanoseconds."""
-    whole = all(value is None or value % 1000 == 0 for value in values)
-    numbers = [None if value is None else value // (1000 if whole else 1) for value in values]
-    data_type = getattr(pa, kind)("us" if whole else "ns", *zone)
-    return pa.array(numbers, pa.int64()).cast(data_type)

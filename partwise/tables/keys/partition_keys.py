@@ -53,6 +53,7 @@ __all__ = [
     "partition_id",
     "partition_ids",
     "partition_seed",
+    "plain_key",
 ]
 
 HASH_VERSION = 1
@@ -171,7 +172,7 @@ def chosen_keys(normalized: pa.RecordBatch | pa.Table, hashes: Collection[int]) 
     return [i for i, found in enumerate(hash_keys(normalized).tolist()) if found in hashes]
 
 
-def _plain_key(key: Key, columns: Sequence[KeyColumn]) -> list[Any]:
+def plain_key(key: Key, columns: Sequence[KeyColumn]) -> list[Any]:
     """The plain values of a key, each checked against the class of its column."""
     values = list(key) if isinstance(key, tuple) else [key]
     if len(values) != len(columns):
@@ -222,7 +223,7 @@ def key_bytes(key: Key, columns: Sequence[KeyColumn]) -> bytes:
         >>> key_bytes("a", [KeyColumn(name="store", key_class=KeyClass.STRING)])
         b's\x01\x00\x00\x00\x00\x00\x00\x00a'
     """
-    return _encoded(_plain_key(key, columns), columns)
+    return _encoded(plain_key(key, columns), columns)
 
 
 def partition_seed(seed: int, key_bytes: bytes) -> int:
@@ -251,7 +252,7 @@ def partition_id(key: Key, columns: Sequence[KeyColumn]) -> str:
         >>> partition_id("Zürich HB", [KeyColumn(name="stop", key_class=KeyClass.STRING)])
         'zurich-hb-…'
     """
-    plain = _plain_key(key, columns)
+    plain = plain_key(key, columns)
     pairs = zip(plain, columns, strict=True)
     texts = [plain_text(value, column.key_class) for value, column in pairs]
     return _named(texts, _encoded(plain, columns))

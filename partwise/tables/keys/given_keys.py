@@ -1,0 +1,134 @@
+"""Keys that a caller gives, in a list or a table, in the types that keys of rows have; a filter."""
+
+import base64
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.errors import ColumnError, InputError, KeyClassError
+from partwise.tables.column_names import names_in_words
+from partwise.tables.keys.key_classes import KeyClass, KeyColumn, key_columns
+from partwise.tables.keys.partition_keys import Key, hash_keys, normalize_keys, plain_key
+
+KEYS_URL = "data:application/vnd.apache.arrow.stream;base64,"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KeyFilter:
+    """Lets the rows of some keys pass; these are compared by their hashes, as partitions are."""
+
+    columns: tuple[KeyColumn, ...]
+    hashes: np.ndarray
+    """uint64, shape (keys,): sorted, each once, and at least one."""
+
+    def holds(self, normalized: pa.RecordBatch) -> np.ndarray:
+        """Tell which of some normalized keys are among these: bool, shape (rows,)."""
+        found = hash_keys(normalized)
+        places = np.searchsorted(self.hashes, found)
+        places[places == len(self.hashes)] = 0
+        same: np.ndarray = self.hashes[places] == found
+        return same
+
+    def passing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of these keys."""
+        return batch.filter(pa.array(self.holds(normalize_keys(batch, self.columns))))
+
+
+def keys_of_values(keys: Iterable[Key], columns: Sequence[KeyColumn]) -> pa.Table:
+    """Return Python's values of keys as a normalized table.
+
+    Raises:
+        KeyClassError: A value is of another class than its column, or there are too few or many.
+    """
+    rows = [plain_key(key, columns) for key in keys]
+    arrays = [
+        _key_array([row[index] for row in rows], column) for index, column in enumerate(columns)
+    ]
+    table = pa.Table.from_arrays(arrays, names=[column.name for column in columns])
+    return normalize_keys(table, columns)
+
+
+def keys_of_table(table: pa.Table, columns: Sequence[KeyColumn], what: str) -> pa.Table:
+    """Return the key columns of a table, normalized; `what` it is, messages say.
+
+    Raises:
+        ColumnError: One is missing.
+        KeyClassError: One is of another class.
+    """
+    names = [column.name for column in columns]
+    missing = [name for name in names if name not in table.schema.names]
+    if missing:
+        raise ColumnError(
+            f"{what} has no column {missing[0]!r}, which is a key column of the partitions: "
+            f"its columns are {names_in_words(table.schema.names)}."
+        )
+    for column, found in zip(columns, key_columns(table.schema, names), strict=True):
+        if column.key_class != found.key_class:
+            raise KeyClassError(
+                f"Key column {column.name!r} of {what} is of class {found.key_class}, but the "
+                f"partitions' keys are of class {column.key_class}: cast it to that class."
+            )
+    return normalize_keys(table, columns)
+
+
+def keys_as_url(normalized: pa.Table) -> str:
+    """Return keys as a text that stands for them in a document, as a data URL."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, normalized.schema, options=options) as writer:
+        writer.write_table(normalized.combine_chunks())
+    return KEYS_URL + base64.b64encode(sink.getvalue()).decode()
+
+
+def keys_of_url(text: str) -> pa.Table:
+    """Return the keys that `keys_as_url` made a text of."""
+    try:
+        content = base64.b64decode(text.removeprefix(KEYS_URL), validate=True)
+        return pa.ipc.open_stream(content).read_all()
+    except (ValueError, pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"The keys that a call has as {text[:60]}... cannot be read: {error}."
+        ) from error
+
+
+def _key_array(values: list[Any], column: KeyColumn) -> pa.Array:
+    """Plain key values as a column that hashes as the same keys of a source do."""
+    match column.key_class:
+        case KeyClass.INTEGER:
+            # The hash looks at the 64 bits, so signed and unsigned keys fit into one column.
+            bits = [None if value is None else value % 2**64 for value in values]
+            return pa.array(bits, pa.uint64())
+        case KeyClass.TIMESTAMP:
+            return _instants(values, "timestamp", None)
+        case KeyClass.TIMESTAMP_TZ:
+            return _instants(values, "timestamp", "UTC")
+        case KeyClass.TIME:
+            return _instants(values, "time64")
+        case KeyClass.DURATION:
+            return _instants(values, "duration")
+        case KeyClass.DATE:
+            return pa.array(values, pa.int32()).cast(pa.date32())
+        case KeyClass.STRING:
+            return pa.array(values, pa.large_string())
+        case KeyClass.BINARY:
+            return pa.array(values, pa.large_binary())
+        case KeyClass.FLOAT:
+            return pa.array(values, pa.float64(), from_pandas=False)
+        case KeyClass.BOOLEAN:
+            return pa.array(values, pa.bool_())
+        case KeyClass.NULL:
+            return pa.nulls(len(values))
+        case _:
+            known = any(value is not None for value in values)
+            return pa.array(values) if known else pa.nulls(len(values), pa.decimal128(1))
+
+
+def _instants(values: list[Any], kind: str, *zone: str | None) -> pa.Array:
+    """Nanoseconds as a column in microseconds if that loses nothing, else in nanoseconds."""
+    whole = all(value is None or value % 1000 == 0 for value in values)
+    numbers = [None if value is None else value // (1000 if whole else 1) for value in values]
+    data_type = getattr(pa, kind)("us" if whole else "ns", *zone)
+    return pa.array(numbers, pa.int64()).cast(data_type)
