@@ -4,7 +4,8 @@ import json
 import logging
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -85,6 +86,24 @@ class _ReadingLink:
     def report(self, step: int, value: float) -> bool:
         """Tell how good the model is by now, and return whether to give it up."""
         return self._link.report(step, value)
+
+
+class _HoldingLink(_ReadingLink):
+    """Artifacts that are kept back until somebody hands them over."""
+
+    def __init__(self, link: ArtifactLink) -> None:
+        super().__init__(link)
+        self.artifacts: dict[str, bytes] = {}
+
+    def upload(self, filename: str, content: bytes) -> None:
+        """Keep `content` here."""
+        self.artifacts[filename] = content
+
+    def download(self, filename: str, run_id: str | None) -> bytes:
+        """Return what was kept under this name, here or by a run."""
+        if run_id is None and filename in self.artifacts:
+            return self.artifacts[filename]
+        return super().download(filename, run_id)
 
 
 class PartitionContext:
@@ -174,6 +193,22 @@ class PartitionContext:
         if uploads:
             context._made = self._made
         return context
+
+    @contextmanager
+    def uploads_if_done(self) -> Iterator[None]:
+        """Keep what is uploaded within the block only if that ends without an error."""
+        link, before = self._link, set(self._made)
+        self._link = held = _HoldingLink(link)
+        try:
+            yield
+        except BaseException:
+            # In place: contexts with other parameters share it.
+            self._made &= before
+            raise
+        finally:
+            self._link = link
+        for filename, content in held.artifacts.items():
+            link.upload(filename, content)
 
     def upload(
         self, obj: Any, filename: str, write: Callable[[Any, str], None] | None = None

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -85,8 +86,11 @@ class InferWork:
         passed = Counter[str]()
         for model in answering:
             is_last = model is answering[-1]
+            may_pass = not is_last and self.on_error == "next"
             try:
-                produced = self._infer(model, data, context)
+                # Files of a level that raises are not to stand beside the answer of the next.
+                with context.uploads_if_done() if may_pass else nullcontext():
+                    produced = self._infer(model, data, context)
             except IntegrityError as error:
                 if is_last:
                     raise
@@ -94,7 +98,7 @@ class InferWork:
                 context.logger.warning("%s The next level is asked.", error)
                 continue
             except Exception as error:
-                if is_last or self.on_error == "fail":
+                if not may_pass:
                     raise
                 passed[FAILED_MODELS] += 1
                 reason = f"{type(error).__name__}: {error}"

@@ -71,3 +71,26 @@ def test_a_download_and_an_artifact_of_a_run_are_one_object(
         else:
             assert way() == expected
     assert run.artifact("a", filename, lambda path: Path(path).read_bytes()) == content
+
+
+def test_what_is_uploaded_before_an_error_is_kept_back() -> None:
+    link = MemoryLink()
+    context = PartitionContext(link=link)
+    context.upload("first", "a.txt")
+
+    def fail(into: PartitionContext) -> None:
+        with into.uploads_if_done():
+            into.upload("second", "a.txt")
+            into.with_params({}, uploads=True).upload("third", "b.txt")
+            assert (into.download("a.txt"), into.has_made) == ("second", True)
+            raise ValueError("no")
+
+    for each, was in ((context, True), (PartitionContext(), False)):
+        with pytest.raises(ValueError, match="no"):
+            fail(each)
+        assert each.has_made is was
+    assert link.artifacts == {"a.txt": b"first"}
+    with context.uploads_if_done():
+        context.upload("fourth", "c.txt")
+        assert "c.txt" not in link.artifacts
+    assert link.artifacts == {"a.txt": b"first", "c.txt": b"fourth"}

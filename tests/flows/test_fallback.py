@@ -36,6 +36,7 @@ def rows_of(pairs: list[tuple[str, int]], y: float) -> pa.Table:
 
 
 def predict(data, model, context):
+    context.upload("a level", "tried.txt")
     if 13 in data.to_arrow()["shop"].to_pylist():
         raise ValueError("13 is not served")
     return model.predict(data.to_arrow())
@@ -142,6 +143,9 @@ def test_an_error_fails_or_has_the_next_level_asked(store, cluster, tmp_path, on
         assert failed["error_type"] == "ValueError"
     else:
         assert answers(run) == [(5.0, None, None, 2), (1.0, "own", "north,1", 0)]
+        # What a level left that raised does not stand beside another one's answer.
+        assert "tried.txt" not in run.artifacts(("west", 13))
+        assert "tried.txt" in run.artifacts(("north", 1))
         again = infer(
             store, cluster, [("west", 13), ("north", 1)], training_run_id="own",
             predict=predict, fallback=["run://all", 5], on_error=on_error,
