@@ -14,14 +14,16 @@ is seen to be gone.
 
 import re
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from partwise.errors import InputError, IntegrityError, RunFormatError, SignatureError
 from partwise.formatting import counted
+from partwise.runs.contents import READ_THREADS
 from partwise.runs.documents import BUNDLES, Document, generation_of, run_path
 from partwise.runs.run import Run
 from partwise.runs.steps import finish_earlier_steps
@@ -80,30 +82,36 @@ def read_holds(store: Store, run_id: str) -> Holds:
         RunFormatError: One is damaged, so that nobody knows what it keeps.
         SignatureError: Keys are configured, and none of them signed it.
     """
-    counting, stale = [], []
-    for path in store.list(run_path(run_id, HELD) + "/"):
-        try:
-            content = store.read_document(path)
-        except FileNotFoundError:
-            continue  # Its version was removed meanwhile.
-        advice = (
-            "It says what a catalog needs of the run: restore it from a backup, or delete it if "
-            "no version of a catalog draws on the run."
-        )
-        try:
-            check_signed(content, path, path)
-            hold = Hold.from_bytes(content, path)
-        except SignatureError as error:
-            raise SignatureError(f"{error} {advice}") from error
-        except RunFormatError as error:
-            raise type(error)(f"{error} {advice}") from error
-        if hold.path != path:
-            raise RunFormatError(f"{path} belongs elsewhere, to {hold.path}. {advice}")
-        if _counts(store, hold):
-            counting.append(hold)
-        else:
-            stale.append(path)
-    return Holds(counting=tuple(counting), stale=tuple(stale))
+    paths = store.list(run_path(run_id, HELD) + "/")
+    # A run that a catalog draws on for a year has hundreds, and each is two requests.
+    with ThreadPoolExecutor(READ_THREADS) as threads:
+        found = list(threads.map(lambda path: _read_hold(store, path), paths))
+    holds = list(zip(paths, found, strict=True))
+    return Holds(
+        counting=tuple(hold for _, hold in holds if isinstance(hold, Hold)),
+        stale=tuple(path for path, hold in holds if hold == "stale"),
+    )
+
+
+def _read_hold(store: Store, path: str) -> "Hold | Literal['stale', 'gone']":
+    try:
+        content = store.read_document(path)
+    except FileNotFoundError:
+        return "gone"  # Its version was removed meanwhile.
+    advice = (
+        "It says what a catalog needs of the run: restore it from a backup, or delete it if "
+        "no version of a catalog draws on the run."
+    )
+    try:
+        check_signed(content, path, path)
+        hold = Hold.from_bytes(content, path)
+    except SignatureError as error:
+        raise SignatureError(f"{error} {advice}") from error
+    except RunFormatError as error:
+        raise type(error)(f"{error} {advice}") from error
+    if hold.path != path:
+        raise RunFormatError(f"{path} belongs elsewhere, to {hold.path}. {advice}")
+    return hold if _counts(store, hold) else "stale"
 
 
 def _counts(store: Store, hold: Hold) -> bool:
