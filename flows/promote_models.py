@@ -50,7 +50,7 @@ def promote_models(
         models: In place of a comparison, whose models become champions: the ID of a run, which may
             have the time in it as well, or catalog://NAME@VERSION.
         rule: What makes a model win: Improvement, which needs a comparison, Everything, NewKeys or
-            TheseKeys.
+            TheseKeys. Retire, which takes neither, retires keys that the data lacks.
         require: "onnx" leaves out models without a proved export to ONNX.
         exports: The run of export_models with the exports of a run's models, where there are
             several.

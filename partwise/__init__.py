@@ -70,7 +70,7 @@ _MODULES = {
     ),
     "partwise.catalogs.contest": ("Contest",),
     "partwise.catalogs.evaluated": ("Evaluated",),
-    "partwise.catalogs.rules": ("Everything", "Improvement", "NewKeys", "TheseKeys"),
+    "partwise.catalogs.rules": ("Everything", "Improvement", "NewKeys", "Retire", "TheseKeys"),
     "partwise.sources.files.file_set": ("Files",),
     "partwise.sources.files.reading_options": ("CsvOptions", "ExcelOptions"),
     "partwise.sources.sql.query": ("Query",),

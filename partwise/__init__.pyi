@@ -11,7 +11,7 @@ from partwise.blocks import (
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.contest import Contest
 from partwise.catalogs.evaluated import Evaluated
-from partwise.catalogs.rules import Everything, Improvement, NewKeys, TheseKeys
+from partwise.catalogs.rules import Everything, Improvement, NewKeys, Retire, TheseKeys
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.datasets.dataset import Dataset, list_datasets
@@ -232,6 +232,7 @@ __all__ = [
     "Everything",
     "Improvement",
     "NewKeys",
+    "Retire",
     "TheseKeys",
     "Files",
     "CsvOptions",

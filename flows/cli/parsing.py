@@ -36,6 +36,7 @@ _FLAGS = {
     "step": "--backtest-step",
     "group": "--fold-group",
     "candidates": "--candidate",
+    "unseen_for_versions": "--retire-unseen",
 }
 """Options that have another name than the field that they fill."""
 

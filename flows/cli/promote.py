@@ -27,6 +27,7 @@ def promote(
     everything: Annotated[bool, Parameter(group=RULE, negative="")] = False,
     new_keys: Annotated[bool, Parameter(group=RULE, negative="")] = False,
     key: Annotated[Names, Parameter(group=RULE)] = (),
+    retire_unseen: Annotated[int | None, Parameter(group=RULE)] = None,
     require: str = "",
     exports: str = "",
     dry_run: bool = False,
@@ -52,6 +53,8 @@ def promote(
         everything: Take over all models: those of the run, or of each key the best.
         new_keys: Take over the models of keys without a champion.
         key: Take over the model of this key; may be repeated.
+        retire_unseen: In place of a comparison or models: retire keys of which so many versions
+            of the catalog had no rows.
         require: "onnx" leaves out models without a proved export to ONNX.
         exports: The run with the exports of the models, where there are several.
         dry_run: Say what would change and which clause refused what, and change nothing.
@@ -75,6 +78,7 @@ def promote(
         everything=everything,
         new_keys=new_keys,
         keys=key,
+        retire_unseen=retire_unseen,
     )
     if require not in ("", "onnx"):
         raise InputError(f"--require {require!r}: what can be required is onnx.")
@@ -116,14 +120,24 @@ def promote(
     return 0
 
 
-def _rule(clauses: dict[str, Any], *, everything: bool, new_keys: bool, keys: Names) -> Any:
-    from partwise.catalogs.rules import Everything, Improvement, NewKeys, TheseKeys
+def _rule(
+    clauses: dict[str, Any],
+    *,
+    everything: bool,
+    new_keys: bool,
+    keys: Names,
+    retire_unseen: int | None,
+) -> Any:
+    from partwise.catalogs.rules import Everything, Improvement, NewKeys, Retire, TheseKeys
     from partwise.flows.cli.parsing import build_settings
 
-    if bool(clauses) + everything + new_keys + bool(keys) > 1:
+    if bool(clauses) + everything + new_keys + bool(keys) + (retire_unseen is not None) > 1:
         raise InputError(
-            "One rule decides: --everything, --new-keys, --key, or what an improvement has to be."
+            "One rule decides: --everything, --new-keys, --key, --retire-unseen, or what an "
+            "improvement has to be."
         )
+    if retire_unseen is not None:
+        return build_settings(Retire, unseen_for_versions=retire_unseen)
     if everything:
         return Everything()
     if new_keys:

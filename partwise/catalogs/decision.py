@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from partwise.catalogs.contest import Contest
 from partwise.catalogs.rows import COLUMNS, in_order
-from partwise.catalogs.rules import Improvement, NewKeys, Rule, TheseKeys, rule_text
+from partwise.catalogs.rows import retired as with_retired
+from partwise.catalogs.rules import Improvement, NewKeys, Retire, Rule, TheseKeys, rule_text
 from partwise.errors import InputError
 from partwise.formatting import counted, did_you_mean
 from partwise.runs.key_texts import named_partition
@@ -22,6 +23,7 @@ REPLACED, NEW, KEPT, PINNED, RETIRED, LEFT_OUT, UNSEEN = (
     *("replaced", "new", "kept", "pinned", "retired", "left out", "unseen"),
 )
 """What becomes of a key; left out: it has no champion, and gets none."""
+_FIGURES = ("rows", "before", "after", "margin", "confidence")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -139,6 +141,30 @@ def decide(
         # Where nothing was compared, nobody knows which keys the data has.
         champions=_with_fresh(base, fresh, None if contest is None else ids, version),
         verdicts=_verdicts(ids, chosen, decided, contest, newcomers, base),
+        changed=int(wins.sum()),
+    )
+
+
+def decide_retirement(rule: Retire, base: pa.Table, version: int) -> Decision:
+    """Decide which keys of a version have no champion in the next one, whose number is given."""
+    since = pc.subtract(pa.scalar(version, pa.int32()), base["unseen_since"])
+    unseen = pc.fill_null(since, 0).to_numpy()
+    pinned, retired = (_bools(base[name].combine_chunks()) for name in ("pinned", "retired"))
+    is_due = unseen >= rule.unseen_for_versions
+    wins = is_due & ~pinned & ~retired
+    known = [wins | retired, pinned, unseen > 0]
+    verdicts: Any = np.select(known, [RETIRED, PINNED, UNSEEN], KEPT)
+    reasons = np.select(
+        [wins, retired, is_due],
+        [rule_text(rule), "it was before", "but for that, it would be retired"],
+        "",
+    )
+    ids = base["partition_id"].combine_chunks()
+    nowhere = np.zeros(len(ids), int)
+    decided: dict[str, Any] = dict.fromkeys(_FIGURES) | {"verdict": verdicts, "reason": reasons}
+    return Decision(
+        champions=with_retired(base, ids.filter(pa.array(wins))),
+        verdicts=_verdicts(ids, nowhere, decided, None, [base], None),
         changed=int(wins.sum()),
     )
 
@@ -292,7 +318,7 @@ def _figures(
 ) -> dict[str, np.ndarray | None]:
     """Return for each key the figures of the candidate and the champion."""
     if contest is None:
-        return dict.fromkeys(("rows", "before", "after", "margin", "confidence"))
+        return dict.fromkeys(_FIGURES)
     keys, places = np.arange(len(chosen)), field.places
     has = places >= 0
     before = np.where(has, contest.values[keys, places], np.nan)
@@ -302,8 +328,7 @@ def _figures(
         margin = gain / np.abs(before)
     sure = np.where(has, contest.confidences[keys, chosen, places], np.nan)
     margin = np.where(np.isfinite(margin), margin, np.nan)
-    names = ("rows", "before", "after", "margin", "confidence")
-    return dict(zip(names, (contest.rows, before, after, margin, sure), strict=True))
+    return dict(zip(_FIGURES, (contest.rows, before, after, margin, sure), strict=True))
 
 
 def _fresh(
@@ -394,7 +419,7 @@ def _verdicts(
         "candidate", pa.array(candidates, pa.string()).take(pa.array(chosen))
     )
     table = table.append_column("reason", pa.array(decided["reason"], pa.string()))
-    for name in ("rows", "before", "after", "margin", "confidence"):
+    for name in _FIGURES:
         found = decided[name]
         kind = pa.int64() if name == "rows" else pa.float64()
         column = pa.nulls(len(ids), kind)

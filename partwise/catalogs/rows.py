@@ -174,12 +174,12 @@ def pinned(table: pa.Table, partition_ids: Sequence[str], *, is_pinned: bool) ->
     return table.set_column(table.column_names.index("pinned"), "pinned", values)
 
 
-def retired(table: pa.Table, partition_ids: Sequence[str]) -> pa.Table:
+def retired(table: pa.Table, partition_ids: Sequence[str] | pa.Array) -> pa.Table:
     """Return the rows of a version with rows without a champion for some keys."""
     chosen = _is_among(table, partition_ids)
     gone = table.filter(pc.and_(chosen, pc.invert(table["retired"])))
     keys = [name for name in table.column_names if _is_key(name)]
-    kept = {name: gone[name] for name in (*keys, "partition_id")}
+    kept = {name: gone[name] for name in (*keys, "partition_id", "unseen_since")}
     kept |= dict.fromkeys(("comparison", "reason"), pa.repeat("", gone.num_rows))
     kept |= {"pinned": pa.repeat(False, gone.num_rows), "retired": pa.repeat(True, gone.num_rows)}
     columns = [kept.get(field.name, pa.nulls(gone.num_rows, field.type)) for field in table.schema]
@@ -241,8 +241,10 @@ def differences(before: pa.Table, after: pa.Table) -> pa.Table:
     return in_order(table.filter(pc.is_valid(change)))
 
 
-def _is_among(table: pa.Table, partition_ids: Sequence[str] | pa.ChunkedArray) -> pa.ChunkedArray:
-    if not isinstance(partition_ids, pa.ChunkedArray):
+def _is_among(
+    table: pa.Table, partition_ids: Sequence[str] | pa.Array | pa.ChunkedArray
+) -> pa.ChunkedArray:
+    if not isinstance(partition_ids, pa.Array | pa.ChunkedArray):
         partition_ids = pa.array(partition_ids, pa.string())
     return pc.is_in(table["partition_id"], partition_ids)
 

@@ -82,7 +82,26 @@ class NewKeys(Settings):
     kind: Literal["new_keys"] = kind_field("new_keys")
 
 
-Rule = Improvement | Everything | TheseKeys | NewKeys
+class Retire(Settings):
+    """Retire the keys that the data has lacked for long; those that are pinned stay.
+
+    It takes neither a comparison nor models. What comparisons had no rows of is known by their
+    promotions, see `unseen_since` in the rows of a catalog.
+
+    Example:
+        >>> Retire(unseen_for_versions=30).unseen_for_versions
+        30
+    """
+
+    model_config = _FROZEN | ConfigDict(title="Retire keys without rows")
+
+    kind: Literal["retire"] = kind_field("retire")
+    unseen_for_versions: int = Field(
+        ge=1, description="For how many versions of the catalog they have had no rows, at least."
+    )
+
+
+Rule = Improvement | Everything | TheseKeys | NewKeys | Retire
 
 
 def rule_text(rule: Rule) -> str:

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.commit import commit_version
 from partwise.catalogs.contest import Contest
-from partwise.catalogs.decision import Decision, decide
+from partwise.catalogs.decision import Decision, decide, decide_retirement
 from partwise.catalogs.documents import CATALOG_SCHEME, Origin, versions_of
 from partwise.catalogs.rows import champions_of, key_columns_of
-from partwise.catalogs.rules import Rule, TheseKeys
+from partwise.catalogs.rules import Retire, Rule, TheseKeys
 from partwise.errors import InputError, RunNotFoundError
 from partwise.formatting import counted
 from partwise.planning.comparison import run_of
@@ -54,14 +54,13 @@ class Promotion:
     @property
     def title(self) -> str:
         """What came of it, or would, in a line."""
-        keys = counted(self.decision.changed, "key")
+        what = "retired" if self.origin.action == "retire" else "with another champion"
+        keys = f"{counted(self.decision.changed, 'key')} {what}"
         if self.is_new and self.catalog is not None:
-            return f"{self.catalog.reference}: {keys} with another champion"
+            return f"{self.catalog.reference}: {keys}"
         if self.catalog is not None:
             return f"{self.catalog.reference} stays: nothing changes"
-        return (
-            f"The next version of the catalog {self.name} would have {keys} with another champion"
-        )
+        return f"The next version of the catalog {self.name} would have {keys}"
 
 
 def prepare_promotion(
@@ -91,6 +90,13 @@ def prepare_promotion(
         KeyClassError: The keys are of other columns or classes than the catalog's.
         RunNotFoundError, CatalogNotFoundError: What is named is not there.
     """
+    if isinstance(rule, Retire):
+        if comparison or models or require or exports:
+            raise InputError(
+                "Retire(...) goes by the versions of the catalog alone: leave out comparison=, "
+                "models=, require= and exports=."
+            )
+        return _retirement(rule, Catalog.open(catalog, store))
     if bool(comparison) == bool(models):
         raise InputError(
             "A promotion takes models from a comparison, or those of one run: give one of "
@@ -130,6 +136,12 @@ def prepare_promotion(
     }
     made = Origin(action="promote", rule=written, comparison=origin, counts=decision.counts)
     return Promotion(name=name, base=base, decision=decision, origin=made)
+
+
+def _retirement(rule: Retire, base: Catalog) -> Promotion:
+    decision = decide_retirement(rule, base.table, base.version + 1)
+    origin = Origin(action="retire", rule=_written(rule), counts=decision.counts)
+    return Promotion(name=base.name, base=base, decision=decision, origin=origin)
 
 
 def carry_out(promotion: Promotion, store: Store) -> Promotion:

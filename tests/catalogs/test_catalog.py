@@ -15,6 +15,7 @@ from partwise.catalogs import commit
 from partwise.catalogs.commit import commit_version
 from partwise.catalogs.documents import Origin, versions_of
 from partwise.catalogs.rows import champions_of, replaced
+from partwise.catalogs.rules import Retire
 from partwise.errors import (
     CatalogConflictError,
     CatalogNotFoundError,
@@ -26,6 +27,7 @@ from partwise.errors import (
     SerdeError,
 )
 from partwise.models.serdes import serde_name
+from partwise.planning.promotion import carry_out, prepare_promotion
 from partwise.runs.removal import remove_run
 from partwise.runs.run import Run
 from partwise.store.lease import Lease
@@ -204,6 +206,32 @@ def test_pins_stay_and_retired_keys_have_no_model(local_store) -> None:
         four.pin([])
     with pytest.raises(CatalogConflictError, match=r"Version 3 .+ by retire"):
         two.unpin(["a"])
+
+
+def test_a_promotion_retires_keys_without_rows(local_store) -> None:
+    train(local_store, "first", FIRST)
+    one = promote(local_store, "first")
+    unseen = pa.array([None, 1, 1], pa.int32())
+    place = one.table.column_names.index("unseen_since")
+    table = one.table.set_column(place, "unseen_since", unseen)
+    commit_version(
+        local_store, "sales", base=one, champions=table, origin=Origin(action="promote", rule={})
+    )
+    rule = Retire(unseen_for_versions=2)
+    planned = prepare_promotion("sales", local_store, rule)
+    assert planned.title.endswith("would have 2 keys retired")
+    done = carry_out(planned, local_store)
+    assert done.title == "catalog://sales@3: 2 keys retired"
+    assert words(Catalog.open("sales", local_store)) == said({"a": 1.0})
+    assert Catalog.open("sales", local_store).document.origin.rule == {
+        "kind": "retire", "unseen_for_versions": 2,
+    }  # fmt: skip
+    again = carry_out(prepare_promotion("sales", local_store, rule), local_store)
+    assert again.title == "catalog://sales@3 stays: nothing changes"
+    with pytest.raises(InputError, match="goes by the versions of the catalog alone"):
+        prepare_promotion("sales", local_store, rule, models="first")
+    with pytest.raises(CatalogNotFoundError):
+        prepare_promotion("shops", local_store, rule)
 
 
 def test_a_rollback_is_a_new_version_and_leaves_what_is_pinned(local_store) -> None:

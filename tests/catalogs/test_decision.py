@@ -7,9 +7,17 @@ import pyarrow as pa
 import pytest
 
 from partwise.catalogs.contest import Contest
-from partwise.catalogs.decision import Decision, decide
+from partwise.catalogs.decision import Decision, decide, decide_retirement
 from partwise.catalogs.rows import COLUMNS
-from partwise.catalogs.rules import Everything, Improvement, NewKeys, Rule, TheseKeys, rule_text
+from partwise.catalogs.rules import (
+    Everything,
+    Improvement,
+    NewKeys,
+    Retire,
+    Rule,
+    TheseKeys,
+    rule_text,
+)
 from partwise.errors import InputError
 from partwise.evaluation.paired import confidence
 from partwise.evaluation.scores import Predicted, find_metric
@@ -270,6 +278,32 @@ def test_new_and_named_keys_only():
     assert verdict(found, "b") == ("left out", "the rule does not name it")
     with pytest.raises(InputError, match="names the key 'd', of which there is no model"):
         decided(TheseKeys(("d",)), [night], base=base)
+
+
+def test_keys_that_the_data_lacks_for_long_are_retired():
+    gone = models("old", ["gone", "lately"], unseen_since=3)
+    gone = gone.set_column(
+        gone.column_names.index("unseen_since"),
+        "unseen_since",
+        pa.array([3 if shop == "gone" else 9 for shop in gone["key.shop"].to_pylist()], pa.int32()),
+    )
+    base = pa.concat_tables(
+        [gone, models("old", ["there"]), models("old", ["pinned"], pinned=True, unseen_since=2)]
+    )
+    found = decide_retirement(Retire(unseen_for_versions=7), base, 10)
+    assert found.changed == 1
+    assert verdict(found, "gone") == ("retired", "Retire(unseen_for_versions=7)")
+    assert verdict(found, "lately") == ("unseen", "")
+    assert verdict(found, "there") == ("kept", "")
+    assert verdict(found, "pinned") == ("pinned", "but for that, it would be retired")
+    row = champion(found, "gone")
+    assert (row["retired"], row["native"], row["unseen_since"]) == (True, None, 3)
+    assert champion(found, "lately")["run_id"] == "old"
+    again = decide_retirement(Retire(unseen_for_versions=7), found.champions, 11)
+    assert again.changed == 0
+    assert again.champions.equals(found.champions)
+    assert verdict(again, "gone") == ("retired", "it was before")
+    assert decide_retirement(Retire(unseen_for_versions=8), base, 10).changed == 0
 
 
 def ids_of(shop: str) -> str:
