@@ -200,6 +200,9 @@ class EvaluateCall(FunctionCall):
     or auc. From Python also a function of (labels, predictions)."""
     direction: Direction = ""
     """Which values are better, of a metric that is a function; empty: lower ones."""
+    drift: Literal["measure", "none"] = "measure"
+    """Whether the rows with labels are compared with those of the training, feature by feature:
+    "measure", where both have the columns and the training kept sketches, or "none"."""
     worse_by: Annotated[float, Field(ge=0)] = field(default=0.2, metadata=HOW)
     """A key got worse where its loss is above that of its model at promotion, or in training, by
     more than this share of it, and that beyond luck."""

@@ -3,6 +3,7 @@
 A run of evaluate_predictions keeps it in its ledger as metrics, by the names that stand here.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from partwise.catalogs.drift import FeatureDrift, flagged
 from partwise.errors import InputError
 from partwise.runs.ledger import KEY_PREFIX, metric_values
 from partwise.runs.run import Run
@@ -35,6 +37,12 @@ CONFIDENCE = "confidence"
 """How sure it is that the key got worse since."""
 LEVEL = "model_level"
 """Which of the inference's levels answered; 0: the key's own."""
+
+TESTS = "drift_tests"
+"""Features of which a test could tell whether they drifted."""
+_DRIFT = ("p_value", "psi", "psi_by_chance", "missing_then", "missing_now", "new_categories")
+DRIFT_LEVEL = 0.01
+"""Of the features that are flagged over all keys, at most this share is so by chance."""
 
 WORSE, NO_MODEL = "worse", "no model"
 VERDICTS = (WORSE, NO_MODEL, "few rows", "unknown", "pending", "kept")
@@ -77,6 +85,14 @@ class Evaluated:
     """Of rows, by the names of this module, each of shape (n,)."""
     levels: np.ndarray
     """Which level answered, shape (n,); -1: none, there was no prediction."""
+
+    drift: pa.Table
+    """A row for each feature of a key whose rows may differ from those of the training: `place` of
+    the key, feature, p_value, psi, psi_by_chance, missing_then, missing_now, new_categories, and
+    `drifted`: whether it is flagged. Features whose p-value is above 1 % are left out: none of
+    them can be."""
+    tests: int
+    """Of how many features, over all keys, a test could tell."""
 
     @classmethod
     def open(cls, run_id: str, store: Store | str | Path = "artifacts") -> "Evaluated":
@@ -125,7 +141,7 @@ class Evaluated:
         """A row for each key, in the order of the ledger.
 
         The columns are those of the key, partition_id, the metric, value_then, rows_then, increase,
-        confidence, model_level, the counts of rows, and verdict.
+        confidence, model_level, the counts of rows, drifted_features, and verdict.
         """
         columns: dict[str, Any] = {
             name.removeprefix(KEY_PREFIX): column
@@ -141,6 +157,8 @@ class Evaluated:
             columns[name] = pa.array(found, mask=np.isnan(found))
         columns[LEVEL] = pa.array(self.levels, mask=self.levels < 0)
         columns |= {name: pa.array(counts) for name, counts in self.counts.items()}
+        drifted = self.drift.filter(self.drift["drifted"])["place"].to_numpy()
+        columns["drifted_features"] = pa.array(np.bincount(drifted, minlength=self.keys.num_rows))
         columns["verdict"] = pa.array(self.verdicts, pa.string())
         return pa.table(columns)
 
@@ -174,6 +192,7 @@ def _evaluated(kind: type[Evaluated], run: Run) -> Evaluated:
             dense[rows] = values
         return dense
 
+    tests = int(np.nansum(column(TESTS)))
     names = (PREDICTED, LABELLED, PENDING, LOST, UNPREDICTED, CORRECTED)
     return kind(
         run_id=run.run_id,
@@ -197,4 +216,51 @@ def _evaluated(kind: type[Evaluated], run: Run) -> Evaluated:
         confidences=column(CONFIDENCE),
         counts={name: column(name, 0).astype(np.int64) for name in names},
         levels=column(LEVEL, -1).astype(np.int64),
+        drift=_drift(of, tests),
+        tests=tests,
     )
+
+
+def drift_metrics(found: Sequence[FeatureDrift]) -> dict[str, float]:
+    """Return what an evaluation keeps of the drift of a key's features, as metrics."""
+    tested = [each for each in found if each.p_value is not None and each.kind != "time"]
+    metrics = {TESTS: float(len(tested))} if tested else {}
+    for each in tested:
+        if each.p_value is not None and each.p_value <= DRIFT_LEVEL:
+            facts = {name: getattr(each, name) for name in _DRIFT}
+            metrics |= {
+                f"{name}/{each.feature}": float(value)
+                for name, value in facts.items()
+                if value is not None
+            }
+    return metrics
+
+
+def _drift(of: Mapping[str, tuple[np.ndarray, np.ndarray]], tests: int) -> pa.Table:
+    """Return the rows of `Evaluated.drift`, out of the metrics of a ledger."""
+    beginning = f"{_DRIFT[0]}/"
+    places: list[np.ndarray] = [np.empty(0, np.int64)]
+    features: list[str] = []
+    values: dict[str, list[np.ndarray]] = {name: [np.empty(0)] for name in _DRIFT}
+    for metric, (rows, _) in of.items():
+        if not metric.startswith(beginning):
+            continue
+        feature = metric.removeprefix(beginning)
+        places.append(rows)
+        features += [feature] * len(rows)
+        for name in _DRIFT:
+            found = np.full(len(rows), np.nan)
+            known, numbers = of.get(f"{name}/{feature}", (rows[:0], found[:0]))
+            found[np.searchsorted(rows, known)] = numbers
+            values[name].append(found)
+    columns: dict[str, Any] = {
+        "place": pa.array(np.concatenate(places), pa.int64()),
+        "feature": pa.array(features, pa.string()),
+    }
+    for name, parts in values.items():
+        found = np.concatenate(parts)
+        columns[name] = pa.array(found, mask=np.isnan(found))
+    table = pa.table(columns)
+    kinds = pa.repeat("number", table.num_rows)
+    drifted = flagged(table.append_column("kind", kinds), DRIFT_LEVEL, tests)
+    return table.append_column("drifted", drifted).sort_by([("place", "ascending")])

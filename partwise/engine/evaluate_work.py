@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from partwise.catalogs.drift import drift_of
 from partwise.catalogs.evaluated import (
     CONFIDENCE,
     CORRECTED,
@@ -19,6 +20,7 @@ from partwise.catalogs.evaluated import (
     ROWS_THEN,
     UNPREDICTED,
     VALUE_THEN,
+    drift_metrics,
 )
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
@@ -53,6 +55,7 @@ class EvaluateWork:
     level_column: str
     """Which level predicted a row; empty: the only one."""
     metric: Metric
+    measures_drift: bool = False
 
     def __call__(
         self,
@@ -91,6 +94,8 @@ class EvaluateWork:
             metrics[LEVEL] = float(level)
         now = Predicted(labels=labels[found & finite], predictions=values[found & finite])
         metrics |= self._measured(now, model)
+        if self.measures_drift and model is not None and (sketch := model.trained_sketch()):
+            metrics |= drift_metrics(drift_of(sketch, actual))
         rows = self._rows(predicted, actual, at, values - labels if values.ndim == 1 else None)
         return Produced(status=PartitionStatus.DONE, metrics=metrics, rows=rows)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from partwise.catalogs.evaluated import Evaluated
 from partwise.datasets.dataset import resolve_references
 from partwise.errors import InputError, RunIdError, RunNotFoundError, SourceError
 from partwise.runs.documents import RUN_SCHEME, check_run_id
@@ -26,15 +27,17 @@ OPTION = "only="
 
 
 def keys_to_train(run: Run) -> pa.Table:
-    """Return the key columns of what got worse, as a run of evaluation found it.
+    """Return the key columns of what got worse or had no model, as a run of evaluation found it.
 
     Raises:
         InputError: The run is of another kind.
     """
-    raise InputError(
-        f"The run {run.run_id!r} says of no key that its model got worse: it is of the kind "
-        f"{run.kind!r}. Give {OPTION} keys, or a table with the key columns."
-    )
+    if run.kind != "evaluate":
+        raise InputError(
+            f"The run {run.run_id!r} says of no key that its model got worse: it is of the kind "
+            f"{run.kind!r}. Give {OPTION} keys, or a table with the key columns."
+        )
+    return Evaluated.of(run).keys_to_train()
 
 
 def chosen_keys(

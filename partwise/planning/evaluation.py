@@ -160,7 +160,14 @@ def prepare_evaluation(
     latest = [call.latest_by] if call.latest_by else []
     if missing := [name for name in latest if name not in source.schema.names]:
         raise ColumnError(f"latest_by is {missing[0]!r}; {columns_there(source.schema.names)}")
+    predicted = {*predictions.columns, *MODEL_COLUMNS}
     wanted = list(dict.fromkeys([*names, *on, label, *latest]))
+    measures_drift = call.drift == "measure" and any(
+        each.models["sketch"].null_count < each.models.num_rows for each in predictions.models
+    )
+    if measures_drift:
+        rest = [name for name in source.schema.names if name not in {*wanted, *predicted}]
+        wanted = [*wanted, *rest]
     both = stacked(
         source.narrowed(wanted),
         open_source(predictions.rows),
@@ -183,6 +190,7 @@ def prepare_evaluation(
         predictions=predictions.columns,
         level_column=_LEVEL if _LEVEL in predictions.rows.column_names else "",
         metric=metric,
+        measures_drift=measures_drift,
     )
     return plan_of(
         call,

@@ -1,10 +1,12 @@
 """What an evaluation of predictions came to, for people: which keys got worse, and how it looks."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from partwise.catalogs.evaluated import (
     CORRECTED,
@@ -23,6 +25,7 @@ from partwise.formatting import counted, number
 from partwise.reports.comparison import metric_change
 from partwise.reports.comparison_page import MetricPicture, picture_of
 from partwise.runs.run import Run
+from partwise.tables.column_names import names_in_words
 
 MOST_WORST = 20
 _MOST_DOTS = 200
@@ -45,6 +48,8 @@ class WorstKey:
     after: str
     rows_before: str
     rows: int
+    drifted: str
+    """Features that drifted; empty: none did."""
     dots: tuple[tuple[float, float], ...]
     """Places in percent: what came true from the left, what was predicted from the bottom."""
 
@@ -62,6 +67,11 @@ class EvaluationReport:
     """Rows over all keys, and which."""
     picture: MetricPicture
     """The metric now against the one of before."""
+    tests: int
+    """Features, over all keys, of which a test could tell whether they drifted."""
+    drifted: tuple[tuple[str, int], ...]
+    """Features, and of how many keys they drifted."""
+    drifted_keys: int
     worst: tuple[WorstKey, ...]
     """Those that got worse by most, at most `MOST_WORST`."""
 
@@ -101,6 +111,9 @@ def describe_evaluation(run: Run, key_of: Callable[[int], str]) -> EvaluationRep
             if counts[name]
         ),
         picture=picture_of(change, key_of, both, before[both], after[both], ("before", "now")),
+        tests=found.tests,
+        drifted=_drift_lines(found),
+        drifted_keys=int((found.table["drifted_features"].to_numpy() > 0).sum()),
         worst=tuple(_worst(run, found, key_of)),
     )
 
@@ -130,10 +143,25 @@ def _worst(run: Run, found: Evaluated, key_of: Callable[[int], str]) -> list[Wor
                 after=number(float(found.values[place])),
                 rows_before="" if np.isnan(rows_then) else f"{int(rows_then):,}",
                 rows=int(found.counts[LABELLED][place]),
+                drifted=names_in_words(_drifted(found, int(place)), 5),
                 dots=_dots(run, name, found.label),
             )
         )
     return worst
+
+
+def _drifted(found: Evaluated, place: int | None = None) -> list[str]:
+    """Return the features that drifted, of one key or of all, as often as they did."""
+    table = found.drift.filter(found.drift["drifted"])
+    if place is not None:
+        table = table.filter(pc.equal(table["place"], place))
+    names: list[str] = table["feature"].to_pylist()
+    return names
+
+
+def _drift_lines(found: Evaluated) -> tuple[tuple[str, int], ...]:
+    """Return the features that drifted for most keys, and for how many."""
+    return tuple(Counter(_drifted(found)).most_common(MOST_WORST))
 
 
 def _dots(run: Run, name: str, label: str) -> tuple[tuple[float, float], ...]:

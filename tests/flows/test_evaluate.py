@@ -192,3 +192,35 @@ def test_the_report_shows_the_keys_that_got_worse_with_their_rows(evaluate, stor
     page = Path(run.report()).read_text()
     assert "Worse by most" in page
     assert "labels that nobody predicted" not in page
+
+
+def test_features_that_drifted_are_named_and_no_others(evaluate, store):
+    rows = sales(2, shift=5)
+    key, x = np.array(rows["key"].to_pylist()), rows["x"].to_numpy()
+    moved = rows.set_column(2, "x", pa.array(np.where(key == "d", x + 3, x)))
+    run = evaluate(moved, run_id="drifted")
+    found = Evaluated.of(run)
+    # Of each key that has a model, x and the label; of 10 rows nobody can tell.
+    assert found.tests == 2 * (len(KEYS) - 2)
+    flagged = found.drift.filter(found.drift["drifted"]).to_pylist()
+    keys = [by_key(found)[key]["drifted_features"] for key in KEYS]
+    names = found.keys["key.key"].to_pylist()
+    assert {(names[each["place"]], each["feature"]) for each in flagged} == {
+        ("d", "x"),
+        ("b", "value"),
+    }
+    assert sum(keys) == 2
+    assert all(each["psi"] > each["psi_by_chance"] for each in flagged)
+    report = describe_evaluation(run, key_reader(run.ledger))
+    assert (dict(report.drifted), report.drifted_keys) == ({"x": 1, "value": 1}, 2)
+    assert Evaluated.of(evaluate(moved, run_id="no-drift", drift="none")).tests == 0
+
+
+def test_what_got_worse_is_trained_again_and_no_other(evaluate, store, cluster):
+    rows = sales(2, shift=5)
+    evaluate(labels_of(rows), run_id="found")
+    trainer = LightGBMTrainer(label="value", features=["x"], params={"min_data_in_leaf": 5})
+    again = train_models(
+        rows, "key", trainer, only="found", run_id="again", store=store, cluster=cluster
+    )
+    assert sorted(again.ledger["key.key"].to_pylist()) == ["b", "new"]

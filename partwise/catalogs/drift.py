@@ -99,7 +99,7 @@ def drift_table(found: Iterable[FeatureDrift]) -> pa.Table:
     return pa.table(columns, schema=_SCHEMA)
 
 
-def flagged(table: pa.Table, level: float = 0.01) -> pa.Array:
+def flagged(table: pa.Table, level: float = 0.01, tests: int | None = None) -> pa.Array:
     """Return which rows of `drift_table`s, those of all keys in one, have drifted.
 
     By Benjamini and Hochberg: of those flagged, a share of `level` at most is so by chance. Columns
@@ -108,12 +108,14 @@ def flagged(table: pa.Table, level: float = 0.01) -> pa.Array:
     Args:
         table: With the columns kind and p_value.
         level: The share.
+        tests: How many p-values there were, where only those below `level` are in the table: no
+            other can be flagged. None: those of the table are all.
     """
     values = pc.if_else(pc.equal(table["kind"], "time"), None, table["p_value"])
     p_values = values.fill_null(math.nan).to_numpy()
     tested = np.sort(p_values[~np.isnan(p_values)])
-    count = len(tested)
-    good = np.flatnonzero(tested <= level * np.arange(1, count + 1) / max(1, count))
+    ranks = np.arange(1, len(tested) + 1)
+    good = np.flatnonzero(tested <= level * ranks / max(1, len(tested), tests or 0))
     largest = tested[good[-1]] if len(good) else -1.0
     return pa.array(p_values <= largest)
 

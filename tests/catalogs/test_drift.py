@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from partwise.evaluation.drift import (
+from partwise.catalogs.drift import (
     FeatureDrift,
     chi_square_tail,
     drift_of,
