@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from partwise.flows.export_models import export_models
     from partwise.flows.export_transformers import export_transformers
     from partwise.flows.find_portfolio import find_portfolio
+    from partwise.flows.lifecycle import lifecycle
     from partwise.flows.map_partitions import map_partitions
     from partwise.flows.model_pipeline import model_pipeline
     from partwise.flows.promote_models import promote_models
@@ -32,6 +33,7 @@ __all__ = [
     "export_models",
     "export_transformers",
     "find_portfolio",
+    "lifecycle",
     "map_partitions",
     "model_pipeline",
     "promote_models",

@@ -20,7 +20,7 @@ from partwise.stand_ins import load
 _MODULES = {
     "partwise.flows": (
         *("compare_models", "evaluate_predictions", "export_models", "export_transformers"),
-        *("find_portfolio", "map_partitions", "model_pipeline", "promote_models"),
+        *("find_portfolio", "lifecycle", "map_partitions", "model_pipeline", "promote_models"),
         *("run_inference", "run_script", "scale_cluster", "train_distributed", "train_models"),
         *("tune_model", "validate_exports"),
     ),

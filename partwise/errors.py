@@ -38,6 +38,7 @@
     ├── MpiError                           Open MPI did not start a job, or came to an end before it
     ├── ClusterError                       the Dask cluster cannot be reached, or went away
     ├── EnvironmentBuildError              an environment cannot be built on a worker's machine
+    ├── GateError                          a night was stopped before it changed what is in use
     ├── OutputError                        the rows of a run were not appended to a table
     ├── ServiceError                       a Prefect server or worker does not start, or refuses
     ├── RunFailedError                     none done, or the failure budget was exceeded
@@ -251,6 +252,10 @@ class ClusterError(PartwiseError):
 
 class EnvironmentBuildError(PartwiseError):
     """An environment cannot be built on a worker's machine, or cannot be used there."""
+
+
+class GateError(PartwiseError):
+    """A night of the lifecycle was stopped before it changed what is in use."""
 
 
 class OutputError(PartwiseError):

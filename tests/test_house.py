@@ -363,7 +363,7 @@ def test_what_is_pinned_runs_on_every_python_that_partwise_does():
 def test_deployments_name_flows_that_exist():
     document = yaml.safe_load((ROOT / "prefect.yaml").read_text())
     deployments = document["deployments"]
-    assert len(deployments) == 18
+    assert len(deployments) == 19
     code = (
         "import sys; from prefect.flows import load_flow_from_entrypoint as load;"
         "print(*[load(name).name for name in sys.argv[1:]])"
@@ -375,7 +375,8 @@ def test_deployments_name_flows_that_exist():
     flows += ["export-models", "validate-exports"]
     flows += ["model-pipeline", "export-transformers"]
     flows += ["scale-cluster"]
-    assert output.split() == [*flows, "train-models", "run-inference", "model-pipeline"]
+    scheduled = ["train-models", "run-inference", "lifecycle", "model-pipeline"]
+    assert output.split() == [*flows, *scheduled]
 
 
 def test_every_public_function_that_takes_a_store_takes_a_folder() -> None:

@@ -1,0 +1,249 @@
+"""The flow of a night: judge what was predicted, train what got worse, compare, promote, infer."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from partwise.calls.parameters import (
+    ClusterParameter,
+    ColumnsParameter,
+    DataParameter,
+    FallbackParameter,
+    MetricParameter,
+    OutputParameter,
+    PartitionBy,
+    TrainerParameter,
+)
+from partwise.catalogs.catalog import Catalog
+from partwise.catalogs.evaluated import Evaluated
+from partwise.catalogs.rules import Everything, Improvement, Rule
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import CatalogNotFoundError, PartwiseError
+from partwise.flows.compare_models import compare_models
+from partwise.flows.evaluate_predictions import evaluate_predictions
+from partwise.flows.orchestration.block_parameters import StoreParameter
+from partwise.flows.orchestration.plain_flow import plain_flow
+from partwise.flows.orchestration.run_ids import run_id_of_flow_run
+from partwise.flows.orchestration.saved_blocks import open_store
+from partwise.flows.orchestration.summary_log import BEGINNING
+from partwise.flows.promote_models import promote_models
+from partwise.flows.run_inference import run_inference
+from partwise.flows.running.connections import open_data
+from partwise.flows.train_models import train_models
+from partwise.planning.nights import (
+    check_gate,
+    describe_night,
+    is_first,
+    judged_night,
+    needs_attention,
+    night_of,
+    remove_old_nights,
+)
+from partwise.runs.run import Run
+from partwise.store.store import Store
+from partwise.tasks.notify import check_notified, notify
+from partwise.tasks.steps import run_logger
+
+DAYS = Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DoneNight:
+    """What a night came to."""
+
+    evaluation: Run | None
+    """None: nothing was predicted before, or no labels of it are there yet."""
+    training: Run | None
+    """None: no key got worse, and none is new."""
+    comparison: Run | None
+    """None: nothing was trained, or the catalog is new."""
+    inference: Run
+    catalog: Catalog
+    """The version that inferred."""
+
+
+@plain_flow("lifecycle")
+def lifecycle(
+    data: DataParameter,
+    partition_by: PartitionBy,
+    trainer: TrainerParameter,
+    catalog: str,
+    time: str,
+    label: str,
+    *,
+    day: str = "{scheduled:%Y-%m-%d}",
+    inference_data: DataParameter = "",
+    on: ColumnsParameter = (),
+    keep_columns: ColumnsParameter = (),
+    fallback: FallbackParameter = (),
+    output: OutputParameter = "",
+    metric: MetricParameter = "rmse",
+    rule: Rule = Improvement(min_rows=20),  # noqa: B008 (it is frozen)
+    compare_days: Annotated[int, Field(ge=1)] = 28,
+    labels_after_days: DAYS = 1,
+    worse_by: Annotated[float, Field(ge=0)] = 0.2,
+    min_rows: Annotated[int, Field(ge=1)] = 20,
+    max_worse_fraction: Annotated[float, Field(ge=0, le=1)] = 0.5,
+    keep_nights: DAYS = 0,
+    notified: str = "",
+    execution: ExecutionOptions = ExecutionOptions(),  # noqa: B008 (it is frozen)
+    cluster: ClusterParameter = "",
+    store: StoreParameter = "artifacts",
+) -> DoneNight:
+    """Judge what was predicted, train what got worse or is new, compare, promote, infer, publish.
+
+    Each stage is a run, NAME-DAY-evaluate, -train, -compare and -infer, of the catalog's name; the
+    first night trains all keys. A night that was stopped at any point, and is called again, goes on
+    with its own runs, and the same promotion finds the version that it has made. What others see,
+    the output, comes last: where a stage fails, or too many keys got worse, the champions of before
+    stay in use.
+
+    Example:
+        >>> night = lifecycle(  # doctest: +SKIP
+        ...     "sales.parquet", "store", LightGBMTrainer(label="sales"), "stores", "date", "sales",
+        ...     day="2026-11-26",
+        ... )
+
+    Args:
+        data: Where the rows come from, as of train_models: those before the day have labels.
+        partition_by: The key column, or a list of them.
+        trainer: A trainer with its settings, or "package.module:function".
+        catalog: The name of the catalog; the first night makes it.
+        time: The column of dates or times by which rows are before the day, or not.
+        label: The column that is predicted.
+        day: The day of the night, such as 2026-11-26: rows from it on are predicted. It may have
+            the scheduled time in it, as a run_id.
+        inference_data: Where the rows to predict come from. Empty: from data.
+        on: The columns that, beside the key, tell which row is which. Empty: time.
+        keep_columns: Columns to keep beside the predictions; those of `on` are kept anyway.
+        fallback: What answers for keys without a champion; see run_inference.
+        output: Where the predictions go as well; see run_inference.
+        metric: What tells how good predictions are; see evaluate_predictions.
+        rule: What makes a new model win; see promote_models. Its min_rows are of the rows of
+            compare_days, of each key.
+        compare_days: Over how many days before the day new models are compared with champions:
+            they are trained on what is before these.
+        labels_after_days: After how many days labels are there: the newest predictions that are so
+            old are judged.
+        worse_by: See evaluate_predictions.
+        min_rows: See evaluate_predictions.
+        max_worse_fraction: The gate: where a larger share of keys got worse, the night stops.
+        keep_nights: Of how many nights the runs stay, those still to be judged at least;
+            champions stay in any case. 0: of all.
+        notified: The name of a saved block that sends notifications, such as slack-webhook/ops: of
+            a night that stops, and of keys that fell below their level.
+        execution: Retries, limits, failure budget, shards; each stage is a gate by its budget.
+        cluster: The Dask cluster; see train_models.
+        store: The artifact store: a folder, a URL, or a StoreBlock or its name.
+
+    Returns:
+        The runs of the night, and the version that inferred.
+
+    Raises:
+        InputError: An argument cannot be used.
+        GateError: Too many keys got worse at once.
+        RunFailedError: A stage did none of its partitions, or exceeded the failure budget.
+        RunCancelledError: The night was cancelled; what was committed is kept.
+        CatalogConflictError: Somebody else has made the next version meanwhile.
+    """
+    check_notified(notified)
+    night = night_of(catalog, run_id_of_flow_run(day, "lifecycle"))
+    opened = open_store(store)
+    # All stages read the version of a dataset that is the newest now.
+    data = open_data(data, store)
+    rows: dict[str, Any] = {
+        "on_existing_artifacts": "resume",
+        "execution": execution,
+        "cluster": cluster,
+        "store": store,
+    }
+    before, split = night.day.isoformat(), (night.day - timedelta(compare_days)).isoformat()
+    told = list(on or [time])
+    try:
+        evaluation: Run | None = None
+        if (judged := judged_night(night, labels_after_days, opened)) is not None:
+            evaluation = evaluate_predictions(
+                data,
+                inference_run_id=judged.run_id("infer"),
+                on=told,
+                label=label,
+                metric=metric,
+                worse_by=worse_by,
+                min_rows=min_rows,
+                filter=[(time, ">=", judged.day.isoformat()), (time, "<", before)],
+                run_id=night.run_id("evaluate"),
+                **rows,
+            )
+            check_gate(Evaluated.of(evaluation), max_worse_fraction)
+        found = None if evaluation is None else Evaluated.of(evaluation)
+        training: Run | None = None
+        comparison: Run | None = None
+        if found is None or found.keys_to_train().num_rows:
+            training = train_models(
+                data,
+                partition_by,
+                trainer,
+                only="" if evaluation is None else evaluation.run_id,
+                filter=[(time, "<", split)],
+                run_id=night.run_id("train"),
+                **rows,
+            )
+            if is_first(night, _newest(catalog, opened)):
+                promote_models(catalog, models=training.run_id, rule=Everything(), store=store)
+            else:
+                comparison = compare_models(
+                    data,
+                    partition_by,
+                    [f"catalog://{catalog}", training.run_id],
+                    label,
+                    metric=metric,
+                    filter=[(time, ">=", split), (time, "<", before)],
+                    run_id=night.run_id("compare"),
+                    **rows,
+                )
+                promote_models(catalog, comparison=comparison.run_id, rule=rule, store=store)
+        others = inference_data if _is_given(inference_data) else data
+        inference = run_inference(
+            others,
+            partition_by,
+            models=f"catalog://{catalog}",
+            fallback=fallback,
+            filter=[(time, ">=", before)],
+            keep_columns=list(dict.fromkeys([*told, *(keep_columns or ())])),
+            on_missing_model="skip",
+            output=output,
+            run_id=night.run_id("infer"),
+            **rows,
+        )
+    except PartwiseError as error:
+        notify(notified, f"The night {night.day} of {catalog} stopped", str(error))
+        raise
+    version = Catalog.open(catalog, opened)
+    text = describe_night(found, training, version.reference, inference)
+    if keep_nights and (
+        removed := remove_old_nights(night, max(keep_nights, labels_after_days + 1), opened)
+    ):
+        text += f" {len(removed)} runs of older nights were removed."
+    run_logger().info("%s%s", BEGINNING, text)
+    if needs_attention(found):
+        notify(notified, f"The night {night.day} of {catalog}", text)
+    return DoneNight(
+        evaluation=evaluation,
+        training=training,
+        comparison=comparison,
+        inference=inference,
+        catalog=version,
+    )
+
+
+def _newest(name: str, store: Store) -> Catalog | None:
+    try:
+        return Catalog.open(name, store)
+    except CatalogNotFoundError:
+        return None
+
+
+def _is_given(data: Any) -> bool:
+    return not isinstance(data, str) or bool(data)

@@ -1,0 +1,147 @@
+"""What a night of `lifecycle` decides: which predictions it judges, whether it goes on, what stays.
+
+A night's runs are named after the catalog and its day, so that a night that is called again finds
+its own runs, and the next one those of the nights before.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+import numpy as np
+
+from partwise.catalogs.catalog import Catalog
+from partwise.catalogs.evaluated import LABELLED, NO_MODEL, WORSE, Evaluated
+from partwise.errors import GateError, InputError, PartwiseError, RunNotFoundError
+from partwise.formatting import counted
+from partwise.outcomes import RunStatus
+from partwise.runs.documents import RUNS
+from partwise.runs.removal import remove_run
+from partwise.runs.run import Run
+from partwise.store.store import Store
+
+STAGES = ("evaluate", "train", "compare", "infer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Night:
+    """A night of a catalog."""
+
+    catalog: str
+    day: date
+
+    def run_id(self, stage: str) -> str:
+        """Return the name of one of its runs.
+
+        Example:
+            >>> Night(catalog="sales", day=date(2026, 11, 26)).run_id("infer")
+            'sales-2026-11-26-infer'
+        """
+        return f"{self.catalog}-{self.day}-{stage}"
+
+
+def night_of(catalog: str, day: str) -> Night:
+    """Return the night of a day, which is ISO text.
+
+    Raises:
+        InputError: It is none.
+    """
+    try:
+        return Night(catalog=catalog, day=date.fromisoformat(day))
+    except ValueError as error:
+        raise InputError(f"day is {day!r}: give a date such as 2026-11-26.") from error
+
+
+def judged_night(night: Night, labels_after_days: int, store: Store) -> Night | None:
+    """Return the night whose predictions are judged; None: there is none yet.
+
+    It is the newest one with predictions whose labels are there by now.
+    """
+    until = night.day - timedelta(labels_after_days)
+    for earlier in reversed(_nights(night, store)):
+        if earlier.day > until or earlier.day >= night.day:
+            continue
+        try:
+            run = Run.open(earlier.run_id("infer"), store)
+        except RunNotFoundError:
+            continue
+        if run.status in (RunStatus.SUCCESS, RunStatus.PARTIAL_FAILURE):
+            return earlier
+    return None
+
+
+def _nights(night: Night, store: Store) -> list[Night]:
+    """Return the nights of a catalog of which there is any run, the oldest first."""
+    stages = "|".join(STAGES)
+    name = re.compile(re.escape(night.catalog) + rf"-(\d{{4}}-\d\d-\d\d)-(?:{stages})")
+    found = (name.fullmatch(each) for each in store.list_folder(RUNS))
+    days = {match[1] for match in found if match is not None}
+    return [night_of(night.catalog, day) for day in sorted(days)]
+
+
+def is_first(night: Night, catalog: Catalog | None) -> bool:
+    """Whether the catalog is this night's to make: also where it has made it, and was stopped."""
+    if catalog is None:
+        return True
+    own = night.run_id("train")
+    return catalog.version == 1 and {run.run_id for run in catalog.runs} == {own}
+
+
+def check_gate(evaluated: Evaluated, max_worse_fraction: float) -> None:
+    """Refuse to go on where so many keys got worse at once that the rows are more to blame.
+
+    Raises:
+        GateError: More than that share of the keys with enough labels got worse.
+    """
+    verdicts = evaluated.verdicts
+    judged = int(
+        ((evaluated.counts[LABELLED] >= evaluated.min_rows) & (verdicts != NO_MODEL)).sum()
+    )
+    worse = int((verdicts == WORSE).sum())
+    if worse > max_worse_fraction * judged:
+        raise GateError(
+            f"The night stops: {worse:,} of {counted(judged, 'key')} got worse, more than "
+            f"max_worse_fraction={max_worse_fraction:g} allows, as the report of "
+            f"{evaluated.run_id!r} shows. The champions of before stay in use. Where the rows are "
+            "right, call the night again with a larger share."
+        )
+
+
+def describe_night(
+    evaluated: Evaluated | None, trained: Run | None, version: str, inferred: Run
+) -> str:
+    """Return what a night came to, in a few sentences."""
+    lines = []
+    if evaluated is not None:
+        verdicts = evaluated.verdicts
+        for verdict, words in ((WORSE, "got worse"), (NO_MODEL, "had no model of their own")):
+            if count := int(np.sum(verdicts == verdict)):
+                lines.append(f"{counted(count, 'key')} {words}.")
+    if trained is not None:
+        lines.append(f"{counted(trained.counts.get('DONE', 0), 'model')} trained.")
+    done = inferred.counts.get("DONE", 0)
+    lines.append(f"{counted(done, 'key')} inferred by {version}.")
+    return " ".join(lines)
+
+
+def needs_attention(evaluated: Evaluated | None) -> bool:
+    """Whether a key fell below its level: it got worse, or another model answered for it."""
+    return evaluated is not None and bool(np.isin(evaluated.verdicts, (WORSE, NO_MODEL)).any())
+
+
+def remove_old_nights(night: Night, keep_nights: int, store: Store) -> list[str]:
+    """Remove the runs of all nights but the newest ones, and return their names.
+
+    A run whose models a version of a catalog uses stays, and so does one that something works on.
+    """
+    removed = []
+    old = [each for each in _nights(night, store) if each.day < night.day]
+    for each in old[: max(0, len(old) - keep_nights + 1)]:
+        # Those that use the models of a training go before it.
+        for stage in reversed(STAGES):
+            try:
+                remove_run(store, each.run_id(stage))
+            except PartwiseError:
+                continue
+            removed.append(each.run_id(stage))
+    return removed

@@ -1,0 +1,168 @@
+"""Nights of a catalog: what got worse or is new is trained, all else is left as it is."""
+
+import sys
+from collections.abc import Callable
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from partwise.catalogs.catalog import Catalog
+from partwise.catalogs.evaluated import Evaluated
+from partwise.datasets.dataset import Dataset
+from partwise.errors import GateError, InputError, RunNotFoundError
+from partwise.flows import lifecycle
+from partwise.runs.contents import list_runs
+from partwise.runs.run import Run
+from partwise.trainers import LightGBMTrainer
+
+pytestmark = pytest.mark.usefixtures("single_shard")
+
+START = date(2026, 1, 1)
+NIGHTS = [START + timedelta(days) for days in (60, 90, 120)]
+flow_module = sys.modules[lifecycle.fn.__module__]
+STAGES = (
+    *("evaluate_predictions", "train_models", "compare_models"),
+    *("promote_models", "run_inference"),
+)
+TRAINER = LightGBMTrainer(label="y", features=["x"], params={"min_data_in_leaf": 5}, rounds=30)
+
+
+class Stopped(BaseException):
+    """As if the process were killed there."""
+
+
+def rows_until(day: date) -> pa.Table:
+    """The rows of 30 days more than there are labels for, as they are in a night.
+
+    b drifts on day 61, c as well, and is pinned; of d the labels are late by two weeks; e has NaN
+    in place of them; f appears on day 65.
+    """
+    found: dict[str, list[Any]] = {name: [] for name in ("key", "day", "x", "y")}
+    for place, key in enumerate("abcdef"):
+        chance = np.random.default_rng(place)
+        for number in range(160):
+            at, x = START + timedelta(number), chance.normal()
+            drifts = key in "bc" and number >= 61
+            y = 2 * x + chance.normal(0, 0.3) + 8 * drifts
+            late = timedelta(14 if key == "d" else 0)
+            if at >= day + timedelta(30) or (key == "f" and number < 65):
+                continue
+            is_there = at + late < day
+            found["key"].append(key)
+            found["day"].append(at)
+            found["x"].append(x)
+            if key == "e" and number >= 61:
+                y = float("nan")
+            found["y"].append(y if is_there else None)
+    return pa.table(found)
+
+
+@pytest.fixture
+def night(cluster) -> Callable[..., Any]:
+    def night(store: Path, day: date, **changes: Any) -> Any:
+        options = {"compare_days": 21, "labels_after_days": 30, "output": "dataset://forecasts"}
+        return lifecycle(
+            rows_until(day), "key", TRAINER, "sales", "day", "y",
+            day=day.isoformat(), store=store, cluster=cluster, **{**options, **changes},
+        )  # fmt: skip
+
+    return night
+
+
+def seen(store: Path) -> dict[str, Any]:
+    """What others see: champions, since when, and what was published last."""
+    rows = Catalog.open("sales", store).table.to_pylist()
+    published = pa.Table.from_batches(Dataset.open("forecasts", store=store).source().batches())
+    return {
+        "champions": {row["key.key"]: (row["run_id"], row["since_version"]) for row in rows},
+        "published": sorted(published.select(["key", "day", "prediction"]).to_pylist(), key=str),
+    }
+
+
+def test_only_what_got_worse_or_is_new_is_trained_and_promoted(night, tmp_path) -> None:
+    first = night(tmp_path, NIGHTS[0])
+    assert (first.evaluation, first.comparison) == (None, None)
+    assert first.catalog.version == 1
+    Catalog.open("sales", tmp_path).pin(["c"])
+    before = seen(tmp_path)["champions"]
+    second = night(tmp_path, NIGHTS[1], max_worse_fraction=0.9)
+    verdicts = dict(
+        zip(*(Evaluated.of(second.evaluation).table[n].to_pylist() for n in ("key", "verdict")),
+            strict=True)
+    )  # fmt: skip
+    assert verdicts == {
+        "a": "kept", "b": "worse", "c": "worse", "d": "few rows", "e": "few rows", "f": "no model"
+    }  # fmt: skip
+    # f has no rows from before the comparison yet, or too few.
+    assert set(second.training.ledger["key.key"].to_pylist()) <= {"b", "c", "f"}
+    third = night(tmp_path, NIGHTS[2], max_worse_fraction=0.9)
+    trained = set(third.training.ledger["key.key"].to_pylist())
+    assert {"b", "f"} <= trained <= {"b", "c", "f"}
+    after = seen(tmp_path)["champions"]
+    assert {key for key in after if after[key] != before.get(key)} == {"b", "f"}
+    assert third.inference.counts == {"DONE": 6}
+    again = night(tmp_path, NIGHTS[2], max_worse_fraction=0.9)
+    assert again.catalog.version == third.catalog.version
+
+
+def test_a_night_stops_where_too_much_got_worse_and_nothing_is_changed(night, tmp_path) -> None:
+    night(tmp_path, NIGHTS[0])
+    before = seen(tmp_path)
+    with pytest.raises(GateError, match=r"2 of 3 keys got worse, more than .*=0.5"):
+        night(tmp_path, NIGHTS[1])
+    assert seen(tmp_path) == before
+    with pytest.raises(RunNotFoundError):
+        Run.open(f"sales-{NIGHTS[1]}-train", tmp_path)
+    done = night(tmp_path, NIGHTS[1], max_worse_fraction=1)
+    assert done.inference.run_id == f"sales-{NIGHTS[1]}-infer"
+
+
+def test_old_nights_go_but_for_their_champions(night, tmp_path) -> None:
+    for day in NIGHTS:
+        night(tmp_path, day, max_worse_fraction=1, labels_after_days=0, keep_nights=1)
+    days = {name.removeprefix("sales-")[:10] for name in list_runs(tmp_path)}
+    # Of the first night what it trained is still in use.
+    assert f"sales-{NIGHTS[0]}-train" in list_runs(tmp_path)
+    assert f"sales-{NIGHTS[0]}-infer" not in list_runs(tmp_path)
+    assert str(NIGHTS[2]) in days
+    catalog = Catalog.open("sales", tmp_path)
+    assert catalog.model("a") is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_night_that_was_stopped_ends_as_any_other(
+    stage: str, after: bool, night, tmp_path, monkeypatch
+) -> None:
+    """Before and after each stage, then called again: same champions, same published rows."""
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    options = {"max_worse_fraction": 1}
+    for store in (whole, stopped):
+        night(store, NIGHTS[0])
+    night(whole, NIGHTS[1], **options)
+    flow = getattr(flow_module, stage)
+
+    def stops(*values: Any, **named: Any) -> None:
+        if after:
+            flow(*values, **named)
+        raise Stopped
+
+    with monkeypatch.context() as patched:
+        patched.setattr(flow_module, stage, stops)
+        with pytest.raises(Stopped):
+            night(stopped, NIGHTS[1], **options)
+    night(stopped, NIGHTS[1], **options)
+    assert seen(stopped) == seen(whole)
+    assert list_runs(stopped) == list_runs(whole)
+
+
+def test_what_is_no_day_is_refused(night, tmp_path) -> None:
+    with pytest.raises(InputError, match="day is 'tonight'"):
+        lifecycle(rows_until(NIGHTS[0]), "key", TRAINER, "sales", "day", "y", day="tonight")
+    with pytest.raises(InputError, match="notified"):
+        night(tmp_path, NIGHTS[0], notified="slack-webhook/ops")
