@@ -41,6 +41,8 @@ class Numbers:
     below: np.ndarray
     """How many rows have a value up to each cut, or below it where the next cut is the same: int64,
     shape (k, 11)."""
+    is_tied: np.ndarray
+    """Which columns have a value twice; those of the others follow from the number of rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +75,13 @@ class Sketch:
         return (*self.numbers.names, *(each.name for each in self.categories))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Columns:
     """Which columns of a schema can be sketched, and how."""
 
+    schema: pa.Schema
+    left_out: tuple[str, ...]
+    names: tuple[str, ...]
     plain: tuple[str, ...]
     """Integers and floating numbers, which Arrow makes a matrix of at once."""
     others: tuple[str, ...]
@@ -93,30 +98,14 @@ def make_sketch(table: pa.Table, left_out: Sequence[str] = (), label: str = "") 
         >>> sketch.numbers.cuts[0, [0, 10]].tolist(), sketch.categories[0].counts
         ([1.0, 3.0], {'a': 2, 'b': 1})
     """
-    columns = _columns(table.schema, tuple(left_out))
+    columns = _columns_of(table.schema, tuple(left_out))
     rows = table.num_rows
     table = some_rows(table)
-    values, missing = sorted_values(table, columns.plain, columns.others)
-    present = table.num_rows - missing
-    places = _places(present)
-    names = (*columns.plain, *columns.others)
-    if values.size:
-        starts = np.arange(len(names))[:, None] * table.num_rows
-        cuts = values.ravel().take(places + starts)
-        below = places + 1
-        tied = (values[:, 1:] == values[:, :-1]).any(axis=1)
-        for place in tied.nonzero()[0]:
-            below[place] = rows_below(values[place, : present[place]], cuts[place])
-        below[present == 0] = 0
-    else:
-        cuts, below = np.full(places.shape, np.nan, np.float32), np.zeros_like(places)
     return Sketch(
         rows=rows,
         looked_at=table.num_rows,
-        label=label if label in names or label in columns.categories else "",
-        numbers=Numbers(
-            names=names, is_time=columns.is_time, missing=missing, cuts=cuts, below=below
-        ),
+        label=label if label in columns.names or label in columns.categories else "",
+        numbers=_numbers(columns, table),
         categories=tuple(_categories(name, table.column(name)) for name in columns.categories),
     )
 
@@ -142,12 +131,15 @@ def sorted_values(
     values = np.empty((count, table.num_rows), np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
         if plain and table.num_rows:
-            batches = table.select(plain).combine_chunks().to_batches()
-            matrix = batches[0].to_tensor(null_to_nan=True, row_major=False).to_numpy().T
-            values[: len(plain)] = matrix if matrix.dtype == np.float32 else matrix.astype(float)
+            batches = table.to_batches()
+            batch = batches[0] if len(batches) == 1 else table.combine_chunks().to_batches()[0]
+            matrix = batch.select(plain).to_tensor(null_to_nan=True, row_major=False).to_numpy().T
+            values[: len(plain)] = matrix if matrix.dtype.kind == "f" else matrix.astype(float)
         for place, name in enumerate(others, len(plain)):
             values[place] = _as_double(table.column(name))
     values.sort(axis=1)
+    if table.num_rows == 0 or not np.isnan(values[:, -1]).any():
+        return values, np.zeros(count, np.int64)
     return values, np.isnan(values).sum(axis=1)
 
 
@@ -175,6 +167,37 @@ def category_counts(column: pa.ChunkedArray) -> dict[str, int]:
     return dict(sorted(found.items(), key=lambda each: (-each[1], each[0])))
 
 
+def _numbers(columns: _Columns, table: pa.Table) -> Numbers:
+    # This is done for each partition: a call of numpy takes as long as the work itself.
+    values, missing = sorted_values(table, columns.plain, columns.others)
+    count = table.num_rows
+    below = np.empty((len(values), CUTS), np.int64)
+    if count == 0:
+        cuts, tied = np.full(below.shape, np.nan, np.float32), np.zeros(len(values), bool)
+        below[:] = 0
+    else:
+        if missing.any():
+            places = _places(count - missing)
+            cuts = np.take_along_axis(values, places, axis=1)
+            below[:] = np.where(np.isnan(cuts), 0, places + 1)
+        else:
+            places = _places_of_all(count)
+            cuts = values.take(places, axis=1)
+            below[:] = places + 1
+        same = values[:, 1:] == values[:, :-1]
+        tied = same.any(axis=1)
+        for place in tied.nonzero()[0]:
+            below[place] = rows_below(values[place, : count - missing[place]], cuts[place])
+    return Numbers(
+        names=columns.names,
+        is_time=columns.is_time,
+        missing=missing,
+        cuts=cuts,
+        below=below,
+        is_tied=tied,
+    )
+
+
 def _categories(name: str, column: pa.ChunkedArray) -> Categories:
     counts = category_counts(column)
     frequent = dict(list(counts.items())[:MOST_CATEGORIES])
@@ -198,6 +221,11 @@ def _short(text: str) -> str:
 def _places(present: np.ndarray) -> np.ndarray:
     """Return where among sorted values the cuts stand, int64, shape (k, 11)."""
     return np.asarray(((np.maximum(present, 1)[:, None] - 1) * _TENTHS + 5) // 10)
+
+
+@lru_cache(maxsize=64)
+def _places_of_all(count: int) -> np.ndarray:
+    return np.asarray(_places(np.array([count]))[0])
 
 
 def _as_double(column: pa.ChunkedArray) -> np.ndarray:
@@ -224,7 +252,17 @@ def kind_of(kind: pa.DataType) -> str:
     return "number" if is_ordered_number(kind) or pa.types.is_null(kind) else ""
 
 
-@lru_cache(maxsize=8)
+_known: list[_Columns] = []
+
+
+def _columns_of(schema: pa.Schema, left_out: tuple[str, ...]) -> _Columns:
+    """Return the columns of a schema: mostly they are those of the partition before."""
+    if _known and _known[0].left_out == left_out and _known[0].schema.equals(schema):
+        return _known[0]
+    _known[:] = [_columns(schema, left_out)]
+    return _known[0]
+
+
 def _columns(schema: pa.Schema, left_out: tuple[str, ...]) -> _Columns:
     kinds: dict[str, list[str]] = {}
     for field in schema:
@@ -232,6 +270,9 @@ def _columns(schema: pa.Schema, left_out: tuple[str, ...]) -> _Columns:
             kinds.setdefault(kind_of(field.type), []).append(field.name)
     plain, numbers, times = (kinds.get(each, []) for each in ("plain", "number", "time"))
     return _Columns(
+        schema=schema,
+        left_out=left_out,
+        names=(*plain, *numbers, *times),
         plain=tuple(plain),
         others=(*numbers, *times),
         is_time=(False,) * (len(plain) + len(numbers)) + (True,) * len(times),
@@ -242,20 +283,27 @@ def _columns(schema: pa.Schema, left_out: tuple[str, ...]) -> _Columns:
 def encode(sketch: Sketch) -> bytes:
     """Return a sketch as bytes: 48 and its name for most columns of numbers."""
     numbers = sketch.numbers
-    present = sketch.looked_at - numbers.missing
-    has_values = present > 0
-    is_tied = has_values & (numbers.below != _places(present) + 1).any(axis=1)
+    missing, flags = numbers.missing.tolist(), [2 * is_time for is_time in numbers.is_time]
     head = [_VERSION, sketch.rows, sketch.looked_at, len(numbers.names), len(sketch.categories)]
     head.append(sketch.names.index(sketch.label) + 1 if sketch.label else 0)
-    head += numbers.missing.tolist()
-    head += (is_tied + 2 * np.array(numbers.is_time, np.int64)).tolist()
-    head += np.diff(numbers.below[is_tied, :-1], axis=1, prepend=0).ravel().tolist()
+    head += missing
+    tied: list[int] = []
+    if numbers.is_tied.any():
+        flags = [
+            flag + is_tied for flag, is_tied in zip(flags, numbers.is_tied.tolist(), strict=True)
+        ]
+        # The last is that of all values.
+        tied = np.diff(numbers.below[numbers.is_tied, :-1], axis=1, prepend=0).ravel().tolist()
+    head += [*flags, *tied]
     texts = [name.encode() for name in sketch.names]
     for each in sketch.categories:
         head += [each.missing, each.other, len(each.counts), *each.counts.values()]
         texts += [text.encode("utf-8", "surrogatepass") for text in each.counts]
     head += map(len, texts)
-    return b"".join([_whole(head), numbers.cuts[has_values].astype("<f4").tobytes(), *texts])
+    cuts = numbers.cuts
+    if missing and max(missing) == sketch.looked_at:
+        cuts = cuts[numbers.missing < sketch.looked_at]
+    return b"".join([_whole(head), cuts.astype("<f4", copy=False).tobytes(), *texts])
 
 
 def decode(content: bytes) -> Sketch:
@@ -302,7 +350,6 @@ class _Reader:
         present = looked_at - missing
         below = np.where(present[:, None] > 0, _places(present) + 1, 0)
         is_tied = flags % 2 == 1
-        # But the last, up to which all have their values.
         tied = np.array(self._many(int(is_tied.sum()) * (CUTS - 1)), np.int64)
         below[is_tied, :-1] = tied.reshape(-1, CUTS - 1).cumsum(axis=1)
         counted = []
@@ -336,6 +383,7 @@ class _Reader:
                 missing=missing,
                 cuts=cuts,
                 below=below,
+                is_tied=is_tied,
             ),
             categories=tuple(categories),
         )

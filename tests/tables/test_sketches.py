@@ -28,9 +28,9 @@ DAY = datetime.date(2026, 11, 26)
 
 def as_plain(sketch: Sketch) -> Any:
     numbers = sketch.numbers
-    counts = [numbers.missing.tolist(), numbers.below.tolist(), numbers.cuts.tobytes()]
+    counts = [each.tolist() for each in (numbers.missing, numbers.below, numbers.is_tied)]
     names = [numbers.names, numbers.is_time, sketch.categories, sketch.label]
-    return [sketch.rows, sketch.looked_at, *names, *counts]
+    return [sketch.rows, sketch.looked_at, *names, *counts, numbers.cuts.tobytes()]
 
 
 def columns_of(rows: int) -> st.SearchStrategy[dict[str, pa.Array]]:
