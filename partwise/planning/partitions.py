@@ -88,7 +88,10 @@ def plan_of(
         on_existing=call.on_existing_artifacts,
         options=call.execution,
         environment=packages,
-        models=models,
+        # They would be brought to each child, with every model.
+        models=models
+        if call.run_kind() == "evaluate"
+        else tuple(each.without_sketches() for each in models),
         compares_models=compares_models,
         without_model=without_model,
         check_sharded=check_sharded,

@@ -4,7 +4,7 @@ A set of models is what inference, exports and comparisons take: of one run, or 
 models are of many.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -67,6 +67,12 @@ class ModelSet:
     def serdes(self) -> list[str]:
         """The names of the serdes that wrote the models."""
         return sorted(pc.struct_field(self.models["model"], "serde").unique().to_pylist())
+
+    def without_sketches(self) -> "ModelSet":
+        """Return the models without what only an evaluation of their predictions reads."""
+        nothing = pa.nulls(self.models.num_rows, ARTIFACT)
+        place = self.models.column_names.index("sketch")
+        return replace(self, models=self.models.set_column(place, "sketch", nothing))
 
     def checksums(self) -> list[tuple[str, str]]:
         """Return for each model its partition_id, "" for that of all partitions, and a checksum."""

@@ -13,6 +13,7 @@ from partwise.errors import InputError
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import Skip
 from partwise.runs.bundle import SKETCH_FILENAME
+from partwise.runs.stored_models import MODELS, ModelSet
 from partwise.tables.roles import with_label_role
 from partwise.tables.sketches import decode
 
@@ -58,3 +59,14 @@ def test_it_can_be_left_out(tmp_path):
 def test_its_name_is_taken():
     with pytest.raises(InputError, match="that of the model's sketch"):
         PartitionContext().upload(b"", SKETCH_FILENAME)
+
+
+def test_only_an_evaluation_is_brought_sketches():
+    files = dict.fromkeys(("filename", "bundle", "compression", "sha256", "serde"), "x")
+    files |= dict.fromkeys(("offset", "size_bytes", "stored_bytes"), 1)
+    row = {"hash": 1, "run_id": "r", "owner": "a", "model": files, "sketch": files}
+    models = pa.Table.from_pylist([row], schema=MODELS)
+    kept = ModelSet(name="run://r", key_columns=(), models=models).without_sketches()
+    assert kept.models.schema == MODELS
+    assert kept.models.to_pylist()[0]["sketch"] is None
+    assert kept.models["model"].equals(models["model"])
