@@ -1,6 +1,7 @@
 """The flow that makes models the champions of a catalog, by a rule."""
 
 from partwise.catalogs.rules import Improvement, Rule
+from partwise.errors import OutputError
 from partwise.flows.orchestration.block_parameters import StoreParameter
 from partwise.flows.orchestration.plain_flow import plain_flow
 from partwise.flows.orchestration.run_ids import reference_of_flow_run
@@ -13,6 +14,7 @@ from partwise.planning.promotion import (
     prepare_promotion,
     promotion_lines,
 )
+from partwise.publishing.mlflow_view import check_mlflow, show_in_mlflow
 from partwise.tasks.flow_run import is_direct
 from partwise.tasks.steps import run_logger
 
@@ -26,6 +28,7 @@ def promote_models(
     rule: Rule = Improvement(),  # noqa: B008 (it is frozen)
     require: Require = "",
     exports: str = "",
+    mlflow: str = "",
     dry_run: bool = False,
     store: StoreParameter = "artifacts",
 ) -> Promotion:
@@ -54,6 +57,8 @@ def promote_models(
         require: "onnx" leaves out models without a proved export to ONNX.
         exports: The run of export_models with the exports of a run's models, where there are
             several.
+        mlflow: The tracking URI of an MLflow server that the version is shown in as well. One that
+            does not answer is a warning: the promotion stands. Needs the extra mlflow.
         dry_run: Say what would change and which clause refused what, and change nothing.
         store: The artifact store: a folder, a URL such as s3://bucket/folder, or the name of a
             StoreBlock that is saved, such as store-block/prod. Or a StoreBlock.
@@ -71,6 +76,8 @@ def promote_models(
         RunBusyError: A process works on a run whose models become champions.
         IntegrityError: Files of such a run are gone.
     """
+    if mlflow:
+        check_mlflow(mlflow)
     opened = open_store(store)
     promotion = prepare_promotion(
         catalog,
@@ -94,4 +101,9 @@ def promote_models(
             "rule": promotion.origin.rule,
         }
         announce_version(promotion.name, promotion.catalog.version, opened.url, payload)
+    if mlflow and promotion.catalog is not None:
+        try:
+            show_in_mlflow(promotion.catalog, mlflow)
+        except OutputError as error:
+            run_logger().warning("%s", error)
     return promotion

@@ -51,6 +51,7 @@ OF_IMPORTS = frozenset(
         *("DISABLE_CUPTI_LAZY_REINIT", "TEARDOWN_CUPTI"),  # PyTorch, with a GPU
         "RAPIDS_NO_INITIALIZE",  # dask-cuda
         "_RJEM_MALLOC_CONF",  # polars
+        "_MLFLOW_TELEMETRY_SESSION_ID",  # MLflow, also where it sends nothing
     }
 )
 

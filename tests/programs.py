@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,15 @@ def _find_gpu() -> str | None:
     return "0" if pynvml.nvmlDeviceGetCount() else None
 
 
+def _find_mlflow_server() -> str | None:
+    """MLflow's program in an environment that has its server, where this one has the client."""
+    if find_spec("mlflow") is None:
+        return None
+    places = map(Path, filter(None, os.environ.get("PATH", "").split(os.pathsep)))
+    found = (each / "mlflow" for each in places if (each / "flask").exists())
+    return next((str(each) for each in found if each.exists()), None)
+
+
 def _find_bike_trips() -> str | None:
     folder = os.environ.get("PARTWISE_TEST_DATA") or ROOT.parent / "shared" / "data"
     path = Path(folder, "bike_trips.parquet")
@@ -99,6 +109,12 @@ NEEDED = {
     "localbucket": Needed(
         find=lambda: shutil.which("localbucket"),
         how="pip install localbucket, into any environment whose programs are on PATH",
+        is_in_ci=False,
+    ),
+    "mlflow_server": Needed(
+        find=_find_mlflow_server,
+        how="pip install mlflow-skinny here, and mlflow into any environment whose programs are on "
+        "PATH",
         is_in_ci=False,
     ),
     "gpu": Needed(find=_find_gpu, how="use a machine with an NVIDIA GPU", is_in_ci=False),

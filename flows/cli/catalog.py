@@ -1,6 +1,7 @@
 """`partwise catalog`: which model is used for each key, how that came about, and changes to it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -251,6 +252,45 @@ def retire_keys(
     """
     before = Catalog.open(name, Store.parse(store))
     return _tell(before, before.retire(keys), as_json)
+
+
+@catalog.command(name="mlflow")
+def show_in_mlflow(
+    name: Reference,
+    /,
+    *,
+    tracking_uri: Annotated[str, Parameter(env_var="MLFLOW_TRACKING_URI")],
+    experiment: str = "",
+    model: str = "",
+    store: StoreUrl = "artifacts",
+    as_json: Json = False,
+) -> int:
+    """Show a version of a catalog in MLflow: a run, and a version of one registered model.
+
+    What is there already stays as it is. Needs the extra mlflow.
+
+    Args:
+        name: The catalog, such as sales@3; without a version the newest.
+        tracking_uri: Of the MLflow server, such as http://mlflow:5000.
+        experiment: The experiment. Default: it has the catalog's name.
+        model: The registered model. Default: it has the catalog's name.
+        store: A folder, or a URL such as s3://bucket/folder.
+        as_json: Print a JSON object.
+    """
+    from partwise.publishing import mlflow_view
+
+    found = Catalog.open(name, Store.parse(store))
+    shown = mlflow_view.show_in_mlflow(found, tracking_uri, experiment=experiment, model=model)
+    if as_json:
+        output.print_json({"reference": found.reference, **asdict(shown)})
+        return 0
+    said = "is" if shown.is_new else "was already"
+    output.console().print(
+        f"{found.reference} {said} run {shown.run_id} of MLflow, and version "
+        f"{shown.model_version} of its model.",
+        markup=False,
+    )
+    return 0
 
 
 @catalog.command(name="verify")

@@ -30,6 +30,7 @@ def promote(
     retire_unseen: Annotated[int | None, Parameter(group=RULE)] = None,
     require: str = "",
     exports: str = "",
+    mlflow: str = "",
     dry_run: bool = False,
     store: StoreUrl = "artifacts",
     as_json: Json = False,
@@ -57,6 +58,8 @@ def promote(
             of the catalog had no rows.
         require: "onnx" leaves out models without a proved export to ONNX.
         exports: The run with the exports of the models, where there are several.
+        mlflow: The tracking URI of an MLflow server that the version is shown in as well, such as
+            http://mlflow:5000; that it does not answer is a warning.
         dry_run: Say what would change and which clause refused what, and change nothing.
         store: A folder, or a URL such as s3://bucket/folder.
         as_json: Print a JSON object.
@@ -95,6 +98,7 @@ def promote(
             rule=rule,
             require="onnx" if require else "",
             exports=exports,
+            mlflow=mlflow,
             dry_run=dry_run,
             store=store,
         )

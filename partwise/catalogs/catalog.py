@@ -270,6 +270,19 @@ class Catalog:
         beside = {} if weights is None else {weights.filename: self._read(run_id, weights)}
         return read_model(reader, self._read(run_id, model), model.filename, beside)
 
+    def categories(self, key: Key = ONLY) -> pa.Table | None:
+        """Return the categories and classes that a key's model was trained with; None: none.
+
+        Takes and raises what `model` does.
+        """
+        row = self.row(key)
+        file = row["native"] and row["native"]["categories"]
+        if not file:
+            return None
+        content = self._read(row["run_id"], artifact_from_row(file))
+        with pa.ipc.open_stream(content) as reader:
+            return reader.read_all()
+
     def _read(self, run_id: str, artifact: StoredArtifact) -> bytes:
         path = run_path(run_id, artifact.bundle)
         try:

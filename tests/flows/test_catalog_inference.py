@@ -10,8 +10,14 @@ from partwise.catalogs.commit import commit_version
 from partwise.catalogs.documents import Origin
 from partwise.catalogs.rows import champions_of, replaced
 from partwise.engine.options import ExecutionOptions
-from partwise.errors import CatalogNotFoundError, InputError, KeyClassError
+from partwise.errors import (
+    CatalogNotFoundError,
+    InputError,
+    KeyClassError,
+    PartitionNotFoundError,
+)
 from partwise.flows import run_inference, train_models
+from partwise.publishing.mlflow_model import CatalogModel
 from partwise.runs.documents import run_path
 from partwise.runs.garbage import collect_garbage
 from partwise.runs.run import Run
@@ -79,6 +85,14 @@ def test_each_key_is_inferred_by_the_run_that_its_champion_is_of(train, infer) -
     call = run.read_generation_document().call_known
     assert call is not None
     assert call["arguments"]["models"] == second.reference
+    # As MLflow asks for it: by row, or all rows by one.
+    model = CatalogModel(second)
+    assert model.predict(rows_of(["c", "b", "a", "b"])).tolist() == [1.0, 2.0, 1.0, 2.0]
+    assert model.predict({"y": [0.0, 0.0]}, {"key": "b"}).tolist() == [2.0, 2.0]
+    with pytest.raises(InputError, match="lack the key column 'key'"):
+        model.predict({"y": [0.0]})
+    with pytest.raises(PartitionNotFoundError):
+        model.predict(rows_of(["nowhere"]))
     for key, value, run_id, _, _ in answers(run):
         assert Run.open(run_id, run.store).model(key).predict(rows_of([key]))[0] == value
 

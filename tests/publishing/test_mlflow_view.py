@@ -1,0 +1,216 @@
+"""Versions of catalogs in MLflow: what is shown of them, and that it is shown once."""
+
+import io
+import json
+import logging
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from partwise import Catalog, LocalCluster, Mean, train_models
+from partwise.catalogs.rules import Everything
+from partwise.errors import InputError, OutputError
+from partwise.flows import promote_models
+from partwise.flows.cli.main import main
+from partwise.publishing import mlflow_view
+from partwise.publishing.mlflow_model import address_of
+from partwise.publishing.mlflow_view import (
+    champion_rows,
+    check_mlflow,
+    figures_of,
+    show_in_mlflow,
+    worst_rows,
+)
+from partwise.store.store import Store
+from tests.lazily import Lazily
+from tests.one_catalog import promote, train
+from tests.ports import free_port
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+mlflow = Lazily("mlflow")
+NOWHERE = "http://127.0.0.1:1"
+
+
+def test_a_version_in_numbers_and_rows(local_store) -> None:
+    train(local_store, "first", {f"shop-{number:03}": float(number) for number in range(100)})
+    first = promote(local_store, "first")
+    train(local_store, "second", {"shop-001": 500.0, "new, one": 7.0})
+    second = promote(local_store, "second", base=first).retire(["shop-002"])
+    figures = figures_of(second)
+    assert (figures["keys"], figures["retired"], figures["new_in_this_version"]) == (101, 1, 1)
+    assert figures["value/median"] == 50.5
+    assert figures["value/p05"] < figures["value/mean"] < figures["value/p95"]
+    assert not any("quantile" in name or "margin" in name for name in figures)
+    rows = champion_rows(second.table)
+    assert rows.column_names[:3] == ["key", "key.key", "partition_id"]
+    assert rows.num_rows == 101
+    (row,) = rows.filter(pa.compute.equal(rows["key"], "new, one")).to_pylist()
+    assert (row["run_id"], row["metrics.value"], row["retired"]) == ("second", 7.0, False)
+    written = io.BytesIO()
+    pa.csv.write_csv(rows, written)
+    assert pa.csv.read_csv(io.BytesIO(written.getvalue())).num_rows == 101
+    worst = worst_rows(second, rows)
+    assert worst.num_rows == 20
+    assert worst["key"].to_pylist()[:3] == ["shop-001", "shop-099", "shop-098"]
+    assert json.loads(address_of(second))["catalog"] == "sales@3"
+
+
+def test_names_of_metrics_are_those_that_mlflow_takes() -> None:
+    assert mlflow_view._safe("pinball:0.9 (ä)") == "pinball_0.9 _ä_"
+
+
+def test_what_cannot_work_is_refused_before_a_promotion(local_store, monkeypatch) -> None:
+    train(local_store, "first", {"a": 1.0})
+    monkeypatch.setattr(mlflow_view, "find_spec", lambda _: None)
+    with pytest.raises(InputError, match=r"install partwise\[mlflow\]"):
+        promote_models(
+            "sales", models="first", rule=Everything(), store=local_store.url, mlflow=NOWHERE
+        )
+    assert local_store.list("catalogs/") == []
+    monkeypatch.setattr(mlflow_view, "find_spec", lambda _: "there")
+    with pytest.raises(InputError, match="MLFLOW_TRACKING_PASSWORD"):
+        check_mlflow("https://me:opensesame@mlflow.example.org")
+
+
+def test_mlflow_that_is_down_is_a_warning(local_store, monkeypatch, caplog) -> None:
+    flow = sys.modules["partwise.flows.promote_models"]
+
+    def refuse(catalog: Catalog, tracking_uri: str) -> None:
+        raise OutputError(f"{catalog.reference} cannot be shown in MLflow at {tracking_uri}")
+
+    monkeypatch.setattr(flow, "check_mlflow", lambda _: None)
+    monkeypatch.setattr(flow, "show_in_mlflow", refuse)
+    caplog.set_level(logging.WARNING)
+    train(local_store, "first", {"a": 1.0})
+    done = promote_models(
+        "sales", models="first", rule=Everything(), store=local_store.url, mlflow=NOWHERE
+    )
+    assert done.catalog is not None
+    assert done.catalog.version == 1
+    assert f"catalog://sales@1 cannot be shown in MLflow at {NOWHERE}" in caplog.text
+
+
+@pytest.fixture(scope="module")
+def server(mlflow_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An MLflow server on SQLite."""
+    folder: Path = tmp_path_factory.mktemp("mlflow")
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = [mlflow_server, "server", "--backend-store-uri", f"sqlite:///{folder}/mlflow.db"]
+    command += ["--artifacts-destination", str(folder / "files"), "--workers", "1"]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--port", str(port)],
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+        )
+    try:
+        deadline = time.monotonic() + 300
+        while True:
+            try:
+                urllib.request.urlopen(f"{url}/health", timeout=5).close()
+                break
+            except OSError:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    pytest.fail(f"MLflow does not answer: {(folder / 'log').read_text()}")
+                time.sleep(0.2)
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def aliased(client: Any, name: str) -> str:
+    return str(client.get_model_version_by_alias(name, "champion").tags["partwise.catalog"])
+
+
+@pytest.mark.slow  # a server of MLflow's takes half a minute to begin
+@pytest.mark.filterwarnings("ignore")
+def test_versions_are_shown_once_and_the_newest_is_the_champion(server, local_store) -> None:
+    client = mlflow.MlflowClient(tracking_uri=server)
+    train(local_store, "first", {"a": 1.0, "b": 2.0})
+    first = promote(local_store, "first")
+    shown = show_in_mlflow(first, server)
+    assert shown.is_new
+    assert show_in_mlflow(first, server) == mlflow_view.Shown(
+        run_id=shown.run_id,
+        experiment_id=shown.experiment_id,
+        model_version=shown.model_version,
+        is_new=False,
+    )
+    run = client.get_run(shown.run_id)
+    assert (run.data.metrics["keys"], run.data.metrics["value/mean"]) == (2.0, 1.5)
+    assert run.data.tags["partwise.catalog"] == "sales@1"
+    files = {each.path for each in client.list_artifacts(shown.run_id)}
+    assert files == {"champions.csv", "champions.parquet", "worst.csv", "model"}
+    table = pq.read_table(client.download_artifacts(shown.run_id, "champions.parquet"))
+    assert table["key"].to_pylist() == ["a", "b"]
+    second, third = first.pin(["a"]), first.pin(["a"]).retire(["b"])
+    with redirect_stdout(io.StringIO()) as out:
+        words = ["--tracking-uri", server, "--store", local_store.url, "--json"]
+        assert main(["catalog", "mlflow", "sales", *words]) == 0
+    assert json.loads(out.getvalue())["reference"] == third.reference
+    assert aliased(client, "sales") == "sales@3"
+    # One that was missed is shown later, and the champion stays.
+    assert show_in_mlflow(second, server).is_new
+    assert aliased(client, "sales") == "sales@3"
+    assert len(client.search_model_versions("name = 'sales'")) == 3
+    # A process that was killed has left a run that it did not end.
+    client.set_terminated(shown.run_id, "FAILED")
+    repaired = show_in_mlflow(first, server)
+    assert (repaired.run_id, repaired.is_new) == (shown.run_id, True)
+    assert client.get_run(shown.run_id).info.status == "FINISHED"
+
+
+@pytest.mark.slow  # a server of MLflow's takes half a minute to begin
+@pytest.mark.filterwarnings("ignore")
+def test_the_registered_model_predicts_by_key(server, tmp_path, monkeypatch) -> None:
+    store = Store.parse(tmp_path / "store")
+    rows = pa.table(
+        {"region": ["n", "n", "s"] * 4, "shop": [1, 2, 1] * 4, "y": [1.0, 2.0, 3.0] * 4}
+    )
+    by = ["region", "shop"]
+    train_models(
+        rows, by, Mean(label="y"), run_id="one", store=store.url, cluster=LocalCluster(workers=1)
+    )
+    promote_models("shops", models="one", rule=Everything(), store=store.url, mlflow=server)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+    pyfunc = __import__("mlflow.pyfunc").pyfunc
+    model = pyfunc.load_model("models:/shops@champion")
+    frame = rows.slice(0, 3).to_pandas().iloc[[2, 0, 1]]
+    assert model.predict(frame).tolist() == [3.0, 1.0, 2.0]
+    assert model.predict(frame[["y"]], params={"key": "n,2"}).tolist() == [2.0] * 3
+    with pytest.raises(InputError, match="lack the key column 'region'"):
+        model.predict(frame[["y"]])
+
+
+@pytest.mark.slow  # a server of MLflow's takes half a minute to begin
+@pytest.mark.filterwarnings("ignore")
+def test_ten_thousand_champions_take_seconds(server, local_store) -> None:
+    train(local_store, "many", {f"shop-{number:05}": float(number) for number in range(10_000)})
+    catalog = promote(local_store, "many", "many")
+    show_in_mlflow(promote(local_store, "many", "warm"), server)
+    began = time.monotonic()
+    assert show_in_mlflow(catalog, server).is_new
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.slow  # MLflow's client takes seconds to give up
+@pytest.mark.usefixtures("mlflow_server")
+def test_a_server_that_is_not_there_is_said_in_a_sentence(local_store) -> None:
+    train(local_store, "first", {"a": 1.0})
+    catalog = promote(local_store, "first")
+    with pytest.raises(OutputError, match=r"sales@1 cannot be shown in MLflow .*repeat partwise"):
+        show_in_mlflow(catalog, NOWHERE)
