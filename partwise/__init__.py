@@ -30,7 +30,7 @@ _MODULES = {
     "partwise.ranks.context": ("RankContext",),
     "partwise.ranks.current_context": ("get_context",),
     "partwise.trainers": (
-        *("Best", "LastValue", "LightGBMTrainer", "Linear", "Mean", "RandomForest"),
+        *("Best", "Lagged", "LastValue", "LightGBMTrainer", "Linear", "Mean", "RandomForest"),
         *("SeasonalNaive", "StatsForecast", "Trainer", "XGBoostTrainer", "default_predict"),
     ),
     "partwise.trainers.choosing.tuned": ("Tuned",),

@@ -127,6 +127,7 @@ from partwise.sources.sql.query import Query
 from partwise.store.store import Store
 from partwise.trainers import (
     Best,
+    Lagged,
     LastValue,
     LightGBMTrainer,
     Linear,
@@ -173,6 +174,7 @@ __all__ = [
     "RankContext",
     "get_context",
     "Best",
+    "Lagged",
     "LastValue",
     "LightGBMTrainer",
     "Linear",

@@ -6,7 +6,7 @@ Dask or pyarrow is imported by the methods that use it, so that help is fast.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
@@ -36,6 +36,7 @@ _SETTINGS = (
     *("classes", "min_rows", "threads", "predicts", "season", "time"),
 )
 """Options of a trainer that are settings of the same name, of those trainers that have them."""
+_OF_LAGS = ("horizon", "strategy")
 StoreUrl = Annotated[str, Parameter(env_var="PARTWISE_STORE")]
 Json = Annotated[bool, Parameter(name="--json")]
 RunId = Annotated[str, Parameter(name="RUN")]
@@ -188,8 +189,18 @@ class TrainerOptions(EvaluationOptions):
     predicts: Task | None = None
     """What linear models, random forests and means predict. Default: regression."""
     time: str | None = None
-    """The time column of seasonal_naive, last_value and models of statsforecast. Default: that of
-    the holdout."""
+    """The time column of seasonal_naive, last_value, models of statsforecast, and with --lags.
+    Default: that of the holdout."""
+    lags: Names = ()
+    """How many steps of time before a row lie the labels that are its features, such as 1,7:
+    lightgbm, xgboost, linear and random_forest forecast series with them."""
+    lag_means: Names = ()
+    """With --lags: means of so many labels in a row, such as 7,28, are features as well."""
+    horizon: int | None = None
+    """With --lags: how many steps of time a model predicts at most. Default: 100."""
+    strategy: Literal["recursive", "direct"] | None = None
+    """With --lags: one model, which goes on from its own forecasts, or one for each step. Default:
+    recursive."""
 
     def build(self, *, is_tuned: bool = False) -> "HoldoutTrainer | str":
         """Return the trainer, or the name of a function.
@@ -202,6 +213,9 @@ class TrainerOptions(EvaluationOptions):
         """
         given = given_options(vars(self))
         del given["trainer"]
+        for name in ("lag_means", *_OF_LAGS):
+            if name in given and "lags" not in given:
+                raise InputError(f"{flag(name)} goes with --lags: give both.")
         if is_tuned:
             given.pop("metric", None)
         if ":" in self.trainer:
@@ -283,9 +297,24 @@ class TrainerOptions(EvaluationOptions):
                 is_names = field in ("features", "categorical", "calendar", "classes")
                 settings[field] = tuple(split_names(value)) if is_names else value
             # A season goes with a backtest as well, whichever trainer it scores.
-            elif strict and field != "season":
+            elif strict and field != "season" and not (field == "time" and self.lags):
                 raise InputError(f"{flag(field)} is not a setting of the trainer {name}.")
         if params:
             settings["params"] = params
         make: Callable[..., HoldoutTrainer] = kind
+        if self.lags and strict and "features" not in kind.model_fields:
+            raise InputError(f"--lags goes with trainers of features, and {name} has none.")
+        if self.lags and "features" in kind.model_fields:
+            return self._lagged(make, settings, holdout)
         return build_settings(make, **settings)
+
+    def _lagged(
+        self, make: "Callable[..., HoldoutTrainer]", settings: dict[str, Any], holdout: Any
+    ) -> "HoldoutTrainer":
+        """Return a trainer with earlier labels among its features."""
+        from partwise.trainers import Lagged
+
+        inner = build_settings(make, **{k: v for k, v in settings.items() if k not in holdout})
+        given = given_options({name: getattr(self, name) for name in ("time", *_OF_LAGS)})
+        lags, means = tuple(split_names(self.lags)), tuple(split_names(self.lag_means))
+        return build_settings(Lagged, trainer=inner, lags=lags, means=means, **given, **holdout)

@@ -68,6 +68,24 @@ class ConstantModel(PlainModel):
         return np.tile(self.values, (table.num_rows, 1))
 
 
+def steps_of(table: pa.Table, time: str, scale: StepScale) -> np.ndarray:
+    """Return by how many steps rows are after the last one trained on; see `StepScale.steps`."""
+    if time not in table.column_names:
+        raise ColumnError(f"The data lacks the time column of the model: {time!r}.")
+    return scale.steps(table.column(time), f"The time column {time!r}")
+
+
+def check_steps(steps: np.ndarray, horizon: int) -> None:
+    """Refuse rows that are not within so many steps after the last one trained on."""
+    if len(steps) and not (steps.min() >= 1 and steps.max() <= horizon):
+        wrong = steps.min() if steps.min() < 1 else steps.max()
+        raise InputError(
+            f"The model predicts the {horizon} steps of time after the last row that "
+            f"it was trained on, and a row is at step {wrong}: leave such rows out, or train "
+            "with a longer horizon."
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ForecastModel(PlainModel):
     """Predicts by how many steps of time a row is after the last row trained on."""
@@ -89,18 +107,10 @@ class ForecastModel(PlainModel):
 
     def predict(self, table: pa.Table) -> np.ndarray:
         """Predict rows; see `PlainModel.predict`."""
-        if self.time not in table.column_names:
-            raise ColumnError(f"The data lacks the time column of the model: {self.time!r}.")
-        steps = self.scale.steps(table.column(self.time), f"The time column {self.time!r}")
+        steps = steps_of(table, self.time, self.scale)
         if self.repeats:
             return np.asarray(self.values[(steps - 1) % len(self.values)])
-        if len(steps) and not (steps.min() >= 1 and steps.max() <= len(self.values)):
-            wrong = steps.min() if steps.min() < 1 else steps.max()
-            raise InputError(
-                f"The model predicts the {len(self.values)} steps of time after the last row that "
-                f"it was trained on, and a row is at step {wrong}: leave such rows out, or train "
-                "with a longer horizon."
-            )
+        check_steps(steps, len(self.values))
         return np.asarray(self.values[steps - 1])
 
     def to_json(self) -> dict[str, Any]:
@@ -241,33 +251,6 @@ class ForestModel(PlainModel):
         return {**PlainModel.to_json(self), "design": asdict(self.design)}
 
 
-_KINDS: dict[str, type[PlainModel]] = {
-    kind.KIND: kind for kind in (ConstantModel, ForecastModel, LinearModel, ForestModel)
-}
-
-
-def plain_model(written: Mapping[str, Any]) -> PlainModel:
-    """Return the model that `to_json` wrote.
-
-    Raises:
-        KeyError, TypeError, ValueError: It is none.
-    """
-    values = dict(written)
-    kind = _KINDS[values.pop("kind")]
-    for name, value in values.items():
-        if isinstance(value, dict) and "dtype" in value:
-            values[name] = _array_of_json(value)
-    if "scale" in values:
-        values["scale"] = StepScale(**values["scale"])
-    if "design" in values:
-        values["design"] = Design(**values["design"])
-    if kind is LinearModel and "centres" not in values:
-        # Until 2026-11 they were folded into weights and intercepts.
-        count = len(values["weights"])
-        values |= {"centres": np.zeros(count), "scales": np.ones(count)}
-    return kind(**values)
-
-
 def _array_to_json(array: np.ndarray) -> dict[str, Any]:
     little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"))
     return {
@@ -275,11 +258,3 @@ def _array_to_json(array: np.ndarray) -> dict[str, Any]:
         "shape": list(little.shape),
         "base64": base64.b64encode(little.tobytes()).decode(),
     }
-
-
-def _array_of_json(written: Mapping[str, Any]) -> np.ndarray:
-    dtype = np.dtype(written["dtype"])
-    if dtype.kind not in "fi":
-        raise ValueError(f"an array of {dtype} is not an array of numbers")
-    content = base64.b64decode(written["base64"], validate=True)
-    return np.frombuffer(content, dtype).reshape(written["shape"])

@@ -9,6 +9,7 @@ from partwise.trainers.choosing.tuned import Tuned
 from partwise.trainers.predict import default_predict
 from partwise.trainers.protocol import Trainer
 from partwise.trainers.ready.every import READY_TRAINERS, ReadyTrainer
+from partwise.trainers.ready.lagged import Lagged
 from partwise.trainers.ready.lightgbm import LightGBMTrainer
 from partwise.trainers.ready.naive import LastValue, Mean, SeasonalNaive
 from partwise.trainers.ready.scikit_learn import Linear, RandomForest
@@ -24,6 +25,7 @@ __all__ = [
     "TrainerSettings",
     "Best",
     "HoldoutTrainer",
+    "Lagged",
     "LastValue",
     "LightGBMTrainer",
     "Linear",

@@ -14,6 +14,7 @@ import numpy as np
 from partwise.evaluation import fits_on_all
 from partwise.evaluation.predictions import prediction_array, without_number
 from partwise.evaluation.scores import Predicted, measure
+from partwise.models.composite_models import LagModel
 from partwise.models.plain_models import ForecastModel
 
 if TYPE_CHECKING:
@@ -177,7 +178,9 @@ def fit_kept(
         The fit of the last window itself, or one of all rows; a Skip where these are too few.
     """
     # A forecast goes on from the last row trained on, which has to be the newest there is.
-    is_forecast = scored.last is not None and isinstance(scored.last.model, ForecastModel)
+    is_forecast = scored.last is not None and isinstance(
+        scored.last.model, ForecastModel | LagModel
+    )
     on_all = fits_on_all(fit_on, evaluation) or (fit_on == "auto" and is_forecast)
     if scored.last is not None and not on_all:
         return scored.last

@@ -9,8 +9,7 @@ from partwise.errors import InputError
 from partwise.models.serdes import library_of
 from partwise.tables.calendar import with_calendar
 from partwise.tables.features import find_columns
-from partwise.trainers.ready.lightgbm import predict_lightgbm
-from partwise.trainers.ready.xgboost import predict_xgboost
+from partwise.trainers.ready.predict import predict_ready
 
 if TYPE_CHECKING:
     from partwise.connector.context import PartitionContext
@@ -41,12 +40,8 @@ def default_predict(
     library = library_of(model)
     if library is None and hasattr(model, "signature"):
         return model.predict(data.to_arrow())  # an export, which says what it takes
-    if library == "plain":
-        return model.predict(data.to_arrow())
-    if library == "lightgbm" and hasattr(model, "pandas_categorical"):
-        return predict_lightgbm(data, model, context.threads)
-    if library == "xgboost" and hasattr(model, "get_categories"):
-        return predict_xgboost(data, model)
+    if (found := predict_ready(data, model, context.threads)) is not None:
+        return found
     table = data.to_arrow()
     # Of a formula the names are terms, such as C(line)[T.2], and not columns: it reads the frame.
     if _has_formula(model):

@@ -9,7 +9,7 @@ import pytest
 from partwise import DataConnector, Linear, RandomForest, Skip
 from partwise.connector.context import PartitionContext
 from partwise.errors import InputError
-from partwise.models.plain_models import plain_model
+from partwise.models.model_kinds import plain_model
 from partwise.models.serdes.plain import PlainSerde
 from tests.lazily import Lazily
 

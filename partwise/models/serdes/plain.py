@@ -1,5 +1,7 @@
 """Models of partwise's own as JSON."""
 
+import base64
+import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,13 +9,20 @@ from typing import Any, BinaryIO
 
 from partwise.errors import SerdeError
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Of what an earlier release would misread; of all else it is 1."""
+
+
+_INSIDE = ("lightgbm", "xgboost", "plain")
+"""The formats that models inside of others have."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlainSerde:
-    """A model of plain numbers: a mean, a naive forecast, a linear model, a forest."""
+    """A model of plain numbers: a mean, a naive forecast, a linear model, a forest.
+
+    Or one that has others in it, each as its own serde writes it.
+    """
 
     filename: str = "model.json"
 
@@ -39,7 +48,7 @@ class PlainSerde:
                 "models of partwise's own trainers."
             )
         written = {"format_version": model.format_version, **model.to_json()}
-        return json.dumps(written).encode()
+        return json.dumps(written, default=_inner_to_json).encode()
 
     def read(self, file_path: str) -> Any:
         """Return the model.
@@ -52,10 +61,10 @@ class PlainSerde:
 
     def read_stream(self, file: BinaryIO) -> Any:
         """Return the model of an open file; see `read`."""
-        from partwise.models.plain_models import plain_model
+        from partwise.models.model_kinds import plain_model
 
         try:
-            written = json.loads(file.read().decode())
+            written = json.loads(file.read().decode(), object_hook=_inner_of_json)
             version = written.pop("format_version")
             if version in range(1, FORMAT_VERSION + 1):
                 return plain_model(written)
@@ -67,3 +76,37 @@ class PlainSerde:
             f"{file.name} has format version {version}, and this release reads "
             f"those up to {FORMAT_VERSION}; install a newer partwise."
         )
+
+
+def _inner_to_json(model: Any) -> dict[str, str]:
+    from partwise.models.serdes import SERDES, library_of
+
+    name = library_of(model) or ""
+    if name not in _INSIDE:
+        raise TypeError(f"a {type(model).__name__} inside a model has no format")
+    file = io.BytesIO()
+    SERDES[name]().write_stream(model, file)  # type: ignore[attr-defined]
+    content = file.getvalue()
+    if name == "xgboost":
+        return {"serde": name, "base64": base64.b64encode(content).decode()}
+    return {"serde": name, "text": content.decode()}
+
+
+def _inner_of_json(values: dict[str, Any]) -> Any:
+    """Return a model that stands inside another; all else as it is."""
+    name = values.get("serde")
+    if not isinstance(name, str):  # also of a feature of this name, whose categories are a list
+        return values
+    from partwise.models.serdes import SERDES
+
+    if name not in _INSIDE:
+        raise ValueError(f"a model inside has the format {name!r:.40}")
+    is_text = "text" in values
+    content = values["text"].encode() if is_text else base64.b64decode(values["base64"])
+    return SERDES[name]().read_stream(_Inside(content))  # type: ignore[attr-defined]
+
+
+class _Inside(io.BytesIO):
+    """The file of a model inside another."""
+
+    name = "a model inside"

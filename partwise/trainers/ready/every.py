@@ -1,5 +1,6 @@
 """The built-in trainers of one kind of model."""
 
+from partwise.trainers.ready.lagged import Lagged
 from partwise.trainers.ready.lightgbm import LightGBMTrainer
 from partwise.trainers.ready.naive import LastValue, Mean, SeasonalNaive
 from partwise.trainers.ready.scikit_learn import Linear, RandomForest
@@ -16,6 +17,7 @@ ReadyTrainer = (
     | LastValue
     | Mean
     | StatsForecast
+    | Lagged
 )
 """Any of them, as settings have it."""
 
@@ -29,4 +31,4 @@ READY_TRAINERS: dict[str, type[ScoredTrainer]] = {
     "mean": Mean,
     "statsforecast": StatsForecast,
 }
-"""All of them by their `kind`."""
+"""Those that need no other trainer, by their `kind`."""

@@ -38,6 +38,9 @@ PREDICTS: Any = Field(
 )
 """The field of trainers whose models can be of each task."""
 
+MOST_GAPS = 10
+"""Steps of time for each that rows are at, beyond which a series has no regular times."""
+
 
 class PlainTrainer(ScoredTrainer):
     """A trainer of plain models, each of which is fitted by one function of rows."""
@@ -87,6 +90,10 @@ class PlainTrainer(ScoredTrainer):
     ) -> PlainModel | Skip:
         """Train a model on some rows; `test` says which it will be scored on."""
 
+    def _predict(self, model: Any, rows: PreparedPlain, test: np.ndarray) -> Any:
+        """Predict some rows."""
+        return model.predict(rows.table.filter(pa.array(test)))
+
 
 class PreparedPlain:
     """The labelled rows of a partition; see `PreparedRows`."""
@@ -113,7 +120,7 @@ class PreparedPlain:
             return model
         predictions = None
         if test is not None:
-            predictions = model.predict(self.table.filter(pa.array(test)))
+            predictions = self._trainer._predict(model, self, test)
         return Fit(model=model, predictions=predictions, task=self._trainer.task)
 
 

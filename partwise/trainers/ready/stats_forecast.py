@@ -13,13 +13,10 @@ from partwise.errors import InputError
 from partwise.models.plain_models import ForecastModel
 from partwise.outcomes import Skip
 from partwise.settings import kind_field
-from partwise.trainers.ready.naive import ForecastTrainer, PreparedPlain
+from partwise.trainers.ready.naive import MOST_GAPS, ForecastTrainer, PreparedPlain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-_MOST_GAPS = 10
-"""Steps of time for each that rows are at, beyond which a series has no regular times."""
 
 
 class StatsForecast(ForecastTrainer):
@@ -89,7 +86,7 @@ class StatsForecast(ForecastTrainer):
             return series
         scale, places, means = series
         length = int(1 - places[0])
-        if length > _MOST_GAPS * len(places):
+        if length > MOST_GAPS * len(places):
             steps = f"{len(places)} of {length} steps of time"
             return Skip(f"rows are at {steps}, which is not a series")
         regular = np.interp(np.arange(places[0], 1), places, means)

@@ -1,0 +1,146 @@
+"""Models made of other models, which may be of any library that partwise trains with itself.
+
+They are kept as one file (`partwise.models.serdes.plain`). What predicts with the models inside is
+given by whoever predicts, since they do not say it themselves.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.errors import ColumnError
+from partwise.models.plain_models import PlainModel, check_steps, steps_of
+from partwise.tables.steps import StepScale
+
+PredictWith = Callable[[pa.Table, Any], Any]
+"""Predicts rows with a model inside."""
+
+
+class CompositeModel(PlainModel):
+    """A model that has others in it."""
+
+    @property
+    def format_version(self) -> int:
+        """See `PlainModel.format_version`."""
+        return 3
+
+    @abstractmethod
+    def predict_with(self, table: pa.Table, predict: PredictWith) -> Any:
+        """Predict rows by the models inside."""
+
+    def predict(self, table: pa.Table) -> np.ndarray:
+        """Refuse: `partwise.default_predict` knows how the models inside predict."""
+        raise NotImplementedError("predict with partwise.default_predict(data, model, context)")
+
+
+def lag_names(lags: tuple[int, ...], means: tuple[int, ...]) -> list[str]:
+    """Return what the features of earlier values are called."""
+    of_means = [f"lag{min(lags)}_mean{window}" for window in means]
+    return [*(f"lag{lag}" for lag in lags), *of_means]
+
+
+def reach_of(lags: tuple[int, ...], means: tuple[int, ...]) -> int:
+    """Return how many steps back the features of earlier values look."""
+    return max(*lags, min(lags) + max(means, default=1) - 1)
+
+
+def with_lags(
+    table: pa.Table,
+    values: np.ndarray,
+    places: np.ndarray,
+    lags: tuple[int, ...],
+    means: tuple[int, ...],
+) -> pa.Table:
+    """Return rows with their features of earlier values.
+
+    Args:
+        table: n rows.
+        values: Of all steps of time, NaN where none is known.
+        places: Of the rows among these, from `reach_of` on; shape (n,).
+        lags: How many steps back single values lie.
+        means: Lengths of windows that end at the least of the lags; what is known in them counts.
+    """
+    columns = [values[places - lag] for lag in lags]
+    for window in means:
+        ends = places - min(lags)
+        found = values[ends[:, None] - np.arange(window)[::-1]]
+        known = np.isfinite(found)
+        total, count = np.where(known, found, 0).sum(axis=1), known.sum(axis=1)
+        columns.append(np.where(count > 0, total / np.maximum(count, 1), np.nan))
+    for name, column in zip(lag_names(lags, means), columns, strict=True):
+        if name in table.column_names:
+            raise ColumnError(
+                f"The rows have a column {name!r}, as a feature of earlier values is called: give "
+                "it another name."
+            )
+        table = table.append_column(name, pa.array(column))
+    return table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LagModel(CompositeModel):
+    """Forecasts a series by models that have earlier values of it among their features."""
+
+    KIND: ClassVar[str] = "lags"
+
+    time: str
+    """The time column."""
+    scale: StepScale
+    lags: tuple[int, ...]
+    means: tuple[int, ...]
+    recent: np.ndarray
+    """The last values, as many as features look back; NaN at steps without a row."""
+    horizon: int
+    """How many steps are forecast at most."""
+    models: tuple[Any, ...]
+    """One for each step, or one for all; their forecasts are the earlier values of later steps."""
+    direct: bool
+    """Whether there is one for each step."""
+
+    def predict_with(self, table: pa.Table, predict: PredictWith) -> np.ndarray:
+        """Predict rows; see `CompositeModel.predict_with`."""
+        steps = steps_of(table, self.time, self.scale)
+        check_steps(steps, self.horizon)
+        found = np.full(table.num_rows, np.nan)
+        if not len(steps):
+            return found
+        last, reach = int(steps.max()), len(self.recent)
+        # None of so many steps looks back at another of them.
+        stride = len(self.models) if self.direct else min(self.lags)
+        values = np.append(self.recent, np.full(last, np.nan))
+        # Steps without a row are forecast as well, where later ones look back at them: from what is
+        # null in all columns.
+        looked_at = np.arange(1, last + 1) if last > stride else steps
+        missing = np.setdiff1d(looked_at, steps)
+        of_rows = np.append(np.arange(len(steps)), np.zeros(len(missing), np.int64))
+        is_row = np.arange(len(of_rows)) < len(steps)
+        all_steps = np.append(steps, missing)
+        order = np.argsort(all_steps, kind="stable")
+        all_steps, of_rows, is_row = all_steps[order], of_rows[order], is_row[order]
+        rows = table.take(pa.array(of_rows, mask=~is_row))
+        forecasts = np.empty(len(all_steps))
+        for first in range(1, last + 1, stride):
+            ends = range(1, stride + 1) if self.direct else [stride]
+            bounds = np.searchsorted(all_steps, [first, *(first + end for end in ends)])
+            for place, (begin, end) in enumerate(pairwise(bounds)):
+                if begin == end:
+                    continue
+                asked = np.full(end - begin, first) if self.direct else all_steps[begin:end]
+                here = rows.slice(begin, end - begin)
+                lagged = with_lags(here, values, reach + asked - 1, self.lags, self.means)
+                forecasts[begin:end] = predict(lagged, self.models[place])
+            begin, end = bounds[0], bounds[-1]
+            of_step, codes = np.unique(all_steps[begin:end], return_inverse=True)
+            sums = np.bincount(codes, forecasts[begin:end])
+            values[reach + of_step - 1] = sums / np.bincount(codes)
+        found[of_rows[is_row]] = forecasts[is_row]
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the model as JSON has it."""
+        return {**PlainModel.to_json(self), "scale": asdict(self.scale)}
