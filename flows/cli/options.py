@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Names = tuple[str, ...]
 _SETTINGS = (
     *("label", "features", "categorical", "calendar", "rounds", "early_stopping_rounds"),
-    *("classes", "min_rows", "threads", "predicts", "season", "time"),
+    *("classes", "min_rows", "threads", "predicts", "season", "time", "intervals"),
 )
 """Options of a trainer that are settings of the same name, of those trainers that have them."""
 _OF_LAGS = ("horizon", "strategy")
@@ -191,6 +191,9 @@ class TrainerOptions(EvaluationOptions):
     time: str | None = None
     """The time column of seasonal_naive, last_value, models of statsforecast, and with --lags.
     Default: that of the holdout."""
+    intervals: Names = ()
+    """Shares of labels, such as 0.8,0.95, that are to lie between two columns beside predictions,
+    prediction_lower_80 and prediction_upper_80, by the errors on the rows held out."""
     lags: Names = ()
     """How many steps of time before a row lie the labels that are its features, such as 1,7:
     lightgbm, xgboost, linear and random_forest forecast series with them."""
@@ -257,6 +260,7 @@ class TrainerOptions(EvaluationOptions):
         ]
         settings = given_options({"label": self.label, "metric": self.metric})
         settings["classes"] = tuple(split_names(self.classes))
+        settings["intervals"] = tuple(split_names(self.intervals))
         return build_settings(Best, candidates=candidates, **settings, **self.evaluation())
 
     def _ready(
@@ -291,10 +295,11 @@ class TrainerOptions(EvaluationOptions):
             )
         for field in _SETTINGS:
             value = getattr(self, field)
-            if value is None or value == ():
+            of_best = field == "intervals" and not strict
+            if value is None or value == () or of_best:
                 continue
             if field in kind.model_fields:
-                is_names = field in ("features", "categorical", "calendar", "classes")
+                is_names = field in ("features", "categorical", "calendar", "classes", "intervals")
                 settings[field] = tuple(split_names(value)) if is_names else value
             # A season goes with a backtest as well, whichever trainer it scores.
             elif strict and field != "season" and not (field == "time" and self.lags):
@@ -314,7 +319,8 @@ class TrainerOptions(EvaluationOptions):
         """Return a trainer with earlier labels among its features."""
         from partwise.trainers import Lagged
 
-        inner = build_settings(make, **{k: v for k, v in settings.items() if k not in holdout})
+        scored = {**holdout, "intervals": settings.pop("intervals", ())}
+        inner = build_settings(make, **{k: v for k, v in settings.items() if k not in scored})
         given = given_options({name: getattr(self, name) for name in ("time", *_OF_LAGS)})
         lags, means = tuple(split_names(self.lags)), tuple(split_names(self.lag_means))
-        return build_settings(Lagged, trainer=inner, lags=lags, means=means, **given, **holdout)
+        return build_settings(Lagged, trainer=inner, lags=lags, means=means, **given, **scored)

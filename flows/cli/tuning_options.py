@@ -15,6 +15,7 @@ from partwise.flows.cli.parsing import (
     flag,
     given_options,
     parse_value,
+    split_names,
     split_values,
 )
 from partwise.formatting import did_you_mean
@@ -106,6 +107,7 @@ class TuningOptions:
             predict=self.predict,
             metric=options.metric or "",
             holdout=holdout,
+            intervals=tuple(split_names(options.intervals)),
             portfolio=self.portfolio,
             trials=self.trials,
             sampler=self.sampler,
@@ -134,7 +136,7 @@ def searched_trainer(options: TrainerOptions) -> "tuple[Any, Evaluation]":
         function = replace(options, label=None, **plain).build(is_tuned=True)
         return function, _scored_on(options.evaluation().get("holdout", HoldoutFraction()))
     trainer: Any = options.build(is_tuned=True)
-    unscored = trainer.model_copy(update={"holdout": HoldoutFraction()})
+    unscored = trainer.model_copy(update={"holdout": HoldoutFraction(), "intervals": ()})
     return unscored, _scored_on(trainer.holdout)
 
 

@@ -43,6 +43,9 @@ def _doubles(outcome: Any) -> np.ndarray:
         return _as_doubles(found[:, 0] if is_series else found)
     if isinstance(outcome, pa.Array | pa.ChunkedArray):
         return _as_doubles(matrix_of(pa.table({"prediction": outcome}))[:, 0])
+    if isinstance(outcome, Mapping) and "prediction" in outcome:
+        # Beside it stand its bounds, or quantiles.
+        return _doubles(outcome["prediction"])
     if isinstance(outcome, Mapping):
         return _as_doubles(matrix_of(pa.table(dict(outcome))))
     if hasattr(outcome, "__arrow_c_stream__") and hasattr(outcome, "columns"):

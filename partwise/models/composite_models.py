@@ -5,7 +5,7 @@ given by whoever predicts, since they do not say it themselves.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -36,6 +36,40 @@ class CompositeModel(PlainModel):
     def predict(self, table: pa.Table) -> np.ndarray:
         """Refuse: `partwise.default_predict` knows how the models inside predict."""
         raise NotImplementedError("predict with partwise.default_predict(data, model, context)")
+
+
+def columns_of(outcome: Any) -> dict[str, Any]:
+    """Return predictions by the names of their columns, that of the one number first."""
+    return dict(outcome) if isinstance(outcome, Mapping) else {"prediction": outcome}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class IntervalModel(CompositeModel):
+    """Gives bounds beside the predictions of a model, which are as far from it in each row."""
+
+    KIND: ClassVar[str] = "intervals"
+
+    model: Any
+    levels: tuple[float, ...]
+    half_widths: tuple[float | None, ...]
+    """For each level; None where there were too few rows to know."""
+
+    def predict_with(self, table: pa.Table, predict: PredictWith) -> Any:
+        """Predict rows; see `CompositeModel.predict_with`."""
+        columns = columns_of(predict(table, self.model))
+        point = np.asarray(columns["prediction"], dtype=np.float64)
+        for level, width in zip(self.levels, self.half_widths, strict=True):
+            names = [f"prediction_{name}_{percent(level)}" for name in ("lower", "upper")]
+            if width is None:
+                columns |= dict.fromkeys(names, pa.nulls(len(point), pa.float64()))
+            else:
+                columns |= zip(names, (point - width, point + width), strict=True)
+        return columns
+
+
+def percent(share: float) -> str:
+    """Return a share as the names of columns have it: 0.025 as 2.5."""
+    return f"{share * 100:g}"
 
 
 def lag_names(lags: tuple[int, ...], means: tuple[int, ...]) -> list[str]:

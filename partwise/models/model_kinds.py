@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.models.composite_models import LagModel
+from partwise.models.composite_models import IntervalModel, LagModel
 from partwise.models.plain_models import (
     ConstantModel,
     Design,
@@ -18,7 +18,8 @@ from partwise.models.plain_models import (
 from partwise.tables.steps import StepScale
 
 _KINDS: dict[str, type[PlainModel]] = {
-    kind.KIND: kind for kind in (ConstantModel, ForecastModel, LinearModel, ForestModel, LagModel)
+    kind.KIND: kind
+    for kind in (ConstantModel, ForecastModel, LinearModel, ForestModel, LagModel, IntervalModel)
 }
 
 
@@ -35,7 +36,7 @@ def plain_model(written: Mapping[str, Any]) -> PlainModel:
             values[name] = _array_of_json(value)
     if "scale" in values:
         values["scale"] = StepScale(**values["scale"])
-    for name in ("lags", "means", "models"):
+    for name in ("lags", "means", "models", "levels", "half_widths"):
         if name in values:
             values[name] = tuple(values[name])
     if "design" in values:

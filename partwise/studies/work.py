@@ -75,7 +75,8 @@ class ScoredTrainer:
         )
         if isinstance(scored, Skip):
             return scored
-        return conclude(Choice(rows=rows, score=scored), self.fit_on, self.evaluation, metric)
+        choice, intervals = Choice(rows=rows, score=scored), self.trainer.intervals
+        return conclude(choice, self.fit_on, self.evaluation, metric, intervals)
 
     def label_classes(self, schema: pa.Schema) -> tuple[str, pa.Array] | None:
         """Return the label and its classes, which the trainer names; None: it names none."""

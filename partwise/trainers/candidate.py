@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from partwise.evaluation import fits_on_all
+from partwise.evaluation.intervals import half_widths
 from partwise.evaluation.predictions import prediction_array, without_number
 from partwise.evaluation.scores import Predicted, measure
-from partwise.models.composite_models import LagModel
+from partwise.models.composite_models import IntervalModel, LagModel
 from partwise.models.plain_models import ForecastModel
 
 if TYPE_CHECKING:
@@ -112,6 +114,8 @@ class Score:
     """That of the last window."""
     reason: str = ""
     """Why it is the worst score there is; empty: it is not, or the metric says so itself."""
+    residuals: np.ndarray | None = field(default=None, compare=False)
+    """Predictions less labels of all windows; None: of classes they have none."""
 
     @property
     def value(self) -> float:
@@ -139,6 +143,7 @@ def score(
     values: list[float] = []
     measured: list[Mapping[str, float]] = []
     rounds: list[int] = []
+    residuals: list[np.ndarray] = []
     last = None
     reason = ""
     for place, split in enumerate(splits):
@@ -148,6 +153,8 @@ def score(
         predicted = predicted_of(rows, split, fit, season)
         last = fit
         reason = reason or without_number(predicted.predictions)
+        if predicted.predictions.ndim == 1:
+            residuals.append(predicted.predictions - predicted.labels)
         if metric is not None:
             values.append(metric(predicted))
         if fit.task is not None:
@@ -162,6 +169,7 @@ def score(
         rounds=round(median(rounds)) if rounds else None,
         last=last,
         reason=reason,
+        residuals=np.concatenate(residuals) if residuals else None,
     )
 
 
@@ -189,6 +197,27 @@ def fit_kept(
         # Without early stopping, as no rows are left to stop by.
         settings["rounds"] = scored.rounds
     return rows.fit(np.ones(rows.table.num_rows, dtype=bool), None, settings)
+
+
+def with_intervals(
+    model: Any, scored: Score, levels: Sequence[float]
+) -> tuple[Any, dict[str, float]]:
+    """Return a model with intervals beside its predictions, and how many rows these are from.
+
+    As it is, where no levels are asked for.
+    """
+    if not levels:
+        return model, {}
+    residuals = np.empty(0) if scored.residuals is None else scored.residuals
+    widths = half_widths(residuals, levels)
+    if unknown := [level for level, width in zip(levels, widths, strict=True) if width is None]:
+        logging.getLogger("partwise").warning(
+            "%d rows scored are too few for intervals of %s: their bounds are null.",
+            len(residuals),
+            ", ".join(map(str, unknown)),
+        )
+    found = IntervalModel(model=model, levels=tuple(levels), half_widths=tuple(widths))
+    return found, {"interval_rows": len(residuals)}
 
 
 def predicted_of(rows: PreparedRows, split: Split, fit: Fit, season: int = 1) -> Predicted:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -34,7 +35,7 @@ from partwise.tables.features import (
     label_numbers,
 )
 from partwise.tables.roles import marked_labels
-from partwise.trainers.candidate import fit_kept, score
+from partwise.trainers.candidate import fit_kept, score, with_intervals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,6 +63,16 @@ Classes = Annotated[tuple[_Class, ...], BeforeValidator(_in_order)]
 """All classes of a label, in the order of a model's outputs."""
 
 
+def _different(given: tuple[float, ...]) -> tuple[float, ...]:
+    if len(set(given)) < len(given):
+        raise ValueError(f"one is named twice: {list(given)}")
+    return given
+
+
+Levels = Annotated[tuple[Annotated[float, Field(gt=0, lt=1)], ...], AfterValidator(_different)]
+"""Shares, or quantiles, each once."""
+
+
 class LabelSettings(Settings):
     """The column that a model predicts."""
 
@@ -80,7 +91,7 @@ class LabelSettings(Settings):
         "Empty: classes are counted from 0.",
     )
 
-    ADDED_SETTINGS: ClassVar[Mapping[str, Any]] = {"classes": ()}
+    ADDED_SETTINGS: ClassVar[Mapping[str, Any]] = {"classes": (), "intervals": ()}
     """Settings with the value that leaves the fingerprints of earlier runs as they were."""
 
     @property
@@ -190,6 +201,9 @@ class FeatureSettings(LabelSettings):
         return zones_of([*made, *self.calendar], schema)
 
 
+OWN_TRAINERS_ONLY = "intervals stand beside models of partwise's own trainers, not of functions."
+
+
 class HoldoutTrainer(LabelSettings):
     """A trainer that holds out rows on which models are scored."""
 
@@ -206,6 +220,19 @@ class HoldoutTrainer(LabelSettings):
         'in the last window ("train"), or "auto": all after a backtest or a cross-validation and '
         "of forecasts by time, else those that are not held out.",
     )
+
+    intervals: Levels = Field(
+        default=(),
+        description="Shares of labels, such as 0.9, that are to lie between two bounds beside each "
+        "prediction: as far from it as predictions of the rows held out were off in that share "
+        "of them.",
+    )
+
+    @model_validator(mode="after")
+    def _check_intervals(self) -> HoldoutTrainer:
+        if self.intervals and self.holdout is None:
+            raise ValueError("intervals need a holdout, whose errors they are made of")
+        return self
 
     @model_validator(mode="after")
     def _check_fit_on(self) -> HoldoutTrainer:
@@ -242,6 +269,8 @@ class HoldoutTrainer(LabelSettings):
     ) -> None:
         """Refuse settings that do not fit the data, before any work; see `Trainer.check`."""
         self._check_label_column(schema, empty_columns)
+        if self.intervals and self.task != "regression":
+            raise InputError(f"intervals are of numbers, and the task is {self.task}.")
         if (evaluation := self.evaluation) is not None:
             evaluation.check(schema, empty_columns)
 
@@ -342,7 +371,8 @@ class ScoredTrainer(HoldoutTrainer):
         if len(splits) > 1:
             metrics["windows"] = len(splits)
         metrics |= {f"holdout_{name}": value for name, value in scored.metrics.items()}
-        return Result(kept.model, metrics)
+        model, of_intervals = with_intervals(kept.model, scored, self.intervals)
+        return Result(model, metrics | of_intervals)
 
 
 class TabularTrainer(FeatureSettings, ScoredTrainer):

@@ -83,7 +83,7 @@ def _inner_to_json(model: Any) -> dict[str, str]:
 
     name = library_of(model) or ""
     if name not in _INSIDE:
-        raise TypeError(f"a {type(model).__name__} inside a model has no format")
+        raise SerdeError(f"A {type(model).__name__} inside a model has no format of its own.")
     file = io.BytesIO()
     SERDES[name]().write_stream(model, file)  # type: ignore[attr-defined]
     content = file.getvalue()

@@ -32,6 +32,7 @@ from partwise.trainers.choosing.tuned import Tuned
 from partwise.trainers.ready.every import ReadyTrainer
 from partwise.trainers.resolving import resolve_trainer
 from partwise.trainers.scored import (
+    OWN_TRAINERS_ONLY,
     HoldoutTrainer,
     ScoredTrainer,
     classes_named,
@@ -148,6 +149,8 @@ class Best(HoldoutTrainer):
                     f"the candidate {candidate_name(candidate)!r} has a holdout of its own: "
                     "candidates are scored alike, so give it to Best"
                 )
+            if candidate.intervals:
+                raise ValueError("give intervals to Best, not to its candidates")
             if candidate.classes not in ((), self.classes):
                 raise ValueError(
                     f"the candidate {candidate_name(candidate)!r} names the classes "
@@ -239,6 +242,8 @@ class Best(HoldoutTrainer):
         )
         for name, candidate in self._named(schema).items():
             if not hasattr(candidate, "check"):
+                if self.intervals:
+                    raise InputError(f"The candidate {name!r} is a function: {OWN_TRAINERS_ONLY}")
                 continue
             candidate.check(schema, empty_columns, key_columns)
             theirs = getattr(getattr(candidate, "trainer", candidate), "task", self.task)
@@ -327,7 +332,9 @@ class Best(HoldoutTrainer):
             if answer.choice is None or answer.loss == float("inf"):
                 continue
             try:
-                result = conclude(answer.choice, self.fit_on, self.evaluation, metric)
+                result = conclude(
+                    answer.choice, self.fit_on, self.evaluation, metric, self.intervals
+                )
             except MemoryError:
                 raise
             except Exception as error:

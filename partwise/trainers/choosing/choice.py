@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from partwise.outcomes import Result, Skip
-from partwise.trainers.candidate import Candidate, PreparedRows, Score, fit_kept, score
+from partwise.trainers.candidate import (
+    Candidate,
+    PreparedRows,
+    Score,
+    fit_kept,
+    score,
+    with_intervals,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -89,7 +96,11 @@ def choose(
 
 
 def conclude(
-    choice: Choice, fit_on: FitOn, evaluation: Evaluation, metric: Metric
+    choice: Choice,
+    fit_on: FitOn,
+    evaluation: Evaluation,
+    metric: Metric,
+    intervals: Sequence[float] = (),
 ) -> Result | Skip:
     """Return the model that is kept of a choice, with its metrics."""
     kept = fit_kept(choice.rows, choice.score, fit_on, evaluation, choice.settings)
@@ -99,4 +110,5 @@ def conclude(
     metrics[f"holdout_{metric.name}"] = choice.score.value
     if kept.rounds is not None:
         metrics["rounds"] = kept.rounds
-    return Result(kept.model, {**metrics, **choice.metrics})
+    model, of_intervals = with_intervals(kept.model, choice.score, intervals)
+    return Result(model, {**metrics, **of_intervals, **choice.metrics})

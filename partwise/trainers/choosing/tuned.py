@@ -30,6 +30,7 @@ from partwise.trainers.choosing.trials import Limits, Study
 from partwise.trainers.ready.every import ReadyTrainer
 from partwise.trainers.resolving import resolve_trainer
 from partwise.trainers.scored import (
+    OWN_TRAINERS_ONLY,
     HoldoutTrainer,
     ScoredTrainer,
     classes_named,
@@ -179,6 +180,8 @@ class Tuned(HoldoutTrainer):
             raise ValueError("give holdout to Tuned, which scores all settings by it")
         if not self.space and not self.settings and not self.portfolio:
             raise ValueError("there is nothing to try: give a space, or a portfolio")
+        if getattr(self.trainer, "intervals", ()):
+            raise ValueError("give intervals to Tuned, not to its trainer")
         if getattr(self.trainer, "classes", ()) not in ((), self.classes):
             raise ValueError("the trainer names other classes than Tuned: give them to one of both")
         if getattr(self.trainer, "label", "") not in ("", self.label):
@@ -260,6 +263,8 @@ class Tuned(HoldoutTrainer):
         candidate = self._candidate(schema)
         if hasattr(candidate, "check"):
             candidate.check(schema, empty_columns, key_columns)
+        elif self.intervals:
+            raise InputError(f"What is tuned is a function: {OWN_TRAINERS_ONLY}")
         check_metric(
             self.scored_by,
             getattr(candidate, "task", None),
@@ -309,7 +314,7 @@ class Tuned(HoldoutTrainer):
             return choice
         for name, content in choice.artifacts.items():
             context.upload(content, name)
-        return conclude(choice, self.fit_on, self.evaluation, question.metric)
+        return conclude(choice, self.fit_on, self.evaluation, question.metric, self.intervals)
 
     def choose(
         self, data: DataConnector, context: PartitionContext, question: Question

@@ -90,6 +90,8 @@ class Lagged(ForecastTrainer):
             raise ValueError(f"the trainer predicts {trainer.label!r}, and Lagged {self.label!r}")
         if trainer.holdout not in (HoldoutFraction(), self.holdout):
             raise ValueError("give holdout to Lagged, which scores forecasts by it")
+        if trainer.intervals:
+            raise ValueError("give intervals to Lagged, not to its trainer")
         if getattr(trainer, "early_stopping_rounds", None) is not None:
             raise ValueError("leave early_stopping_rounds out: it looks one step ahead only")
         for name in ("lags", "means"):

@@ -95,3 +95,10 @@ def test_without_a_holdout_there_is_nothing_to_compare_by(capsys):
     code = main([*command, "--no-holdout", "--tune", "num_leaves=randint(4, 64)"])
     assert code == 2
     assert "--no-holdout does not go with --tune" in capsys.readouterr().err
+
+
+def test_intervals_are_of_the_settings_that_are_found():
+    options = TrainerOptions(trainer="lightgbm", label="y", intervals=("0.8",))
+    tuned = TuningOptions(tune=("num_leaves=randint(4, 64)",)).apply(options)
+    assert tuned.intervals == (0.8,)
+    assert tuned.trainer.intervals == ()
