@@ -34,6 +34,7 @@ Names = tuple[str, ...]
 _SETTINGS = (
     *("label", "features", "categorical", "calendar", "rounds", "early_stopping_rounds"),
     *("classes", "min_rows", "threads", "predicts", "season", "time", "intervals"),
+    "quantiles",
 )
 """Options of a trainer that are settings of the same name, of those trainers that have them."""
 _OF_LAGS = ("horizon", "strategy")
@@ -194,6 +195,9 @@ class TrainerOptions(EvaluationOptions):
     intervals: Names = ()
     """Shares of labels, such as 0.8,0.95, that are to lie between two columns beside predictions,
     prediction_lower_80 and prediction_upper_80, by the errors on the rows held out."""
+    quantiles: Names = ()
+    """Quantiles of the label, such as 0.1,0.9, that lightgbm and xgboost predict in columns beside
+    it, prediction_q10 and so on."""
     lags: Names = ()
     """How many steps of time before a row lie the labels that are its features, such as 1,7:
     lightgbm, xgboost, linear and random_forest forecast series with them."""
@@ -299,7 +303,7 @@ class TrainerOptions(EvaluationOptions):
             if value is None or value == () or of_best:
                 continue
             if field in kind.model_fields:
-                is_names = field in ("features", "categorical", "calendar", "classes", "intervals")
+                is_names = isinstance(value, tuple)
                 settings[field] = tuple(split_names(value)) if is_names else value
             # A season goes with a backtest as well, whichever trainer it scores.
             elif strict and field != "season" and not (field == "time" and self.lags):

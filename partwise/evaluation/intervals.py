@@ -1,10 +1,13 @@
 """Intervals in which labels lie as often as is asked for, by how far off predictions were."""
 
+import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import ceil
 
 import numpy as np
+
+_QUANTILE = re.compile(r"prediction_q(?P<percent>\d+(\.\d+)?)")
 
 
 def half_widths(residuals: np.ndarray, levels: Sequence[float]) -> list[float | None]:
@@ -46,5 +49,5 @@ def quantile_of(column: str) -> float | None:
         >>> quantile_of("prediction_q2.5")
         0.025
     """
-    head, _, percent = column.partition("prediction_q")
-    return float(percent) / 100 if percent and not head else None
+    match = _QUANTILE.fullmatch(column)
+    return float(match["percent"]) / 100 if match else None

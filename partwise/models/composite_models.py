@@ -5,7 +5,7 @@ given by whoever predicts, since they do not say it themselves.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -65,6 +65,37 @@ class IntervalModel(CompositeModel):
             else:
                 columns |= zip(names, (point - width, point + width), strict=True)
         return columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class QuantileModel(CompositeModel):
+    """Gives quantiles beside the predictions of a model, each by a model of its own."""
+
+    KIND: ClassVar[str] = "quantiles"
+
+    model: Any
+    quantiles: tuple[float, ...]
+    """Ascending."""
+    models: tuple[Any, ...]
+    """One for each quantile."""
+
+    def predict_with(self, table: pa.Table, predict: PredictWith) -> Any:
+        """Predict rows; see `CompositeModel.predict_with`."""
+        point = predict(table, self.model)
+        return with_quantiles(point, self.quantiles, [predict(table, each) for each in self.models])
+
+
+def with_quantiles(
+    point: Any, quantiles: tuple[float, ...], found: Sequence[np.ndarray]
+) -> dict[str, Any]:
+    """Return predictions with those of ascending quantiles beside them.
+
+    Where those of a row cross, as models of their own may do, they are put in order, which is never
+    worse: Chernozhukov et al., Quantile and Probability Curves Without Crossing (2010).
+    """
+    ordered = np.sort(np.stack(found), axis=0)
+    names = [f"prediction_q{percent(quantile)}" for quantile in quantiles]
+    return {"prediction": point, **dict(zip(names, ordered, strict=True))}
 
 
 def percent(share: float) -> str:
@@ -136,13 +167,12 @@ class LagModel(CompositeModel):
     direct: bool
     """Whether there is one for each step."""
 
-    def predict_with(self, table: pa.Table, predict: PredictWith) -> np.ndarray:
+    def predict_with(self, table: pa.Table, predict: PredictWith) -> Any:
         """Predict rows; see `CompositeModel.predict_with`."""
         steps = steps_of(table, self.time, self.scale)
         check_steps(steps, self.horizon)
-        found = np.full(table.num_rows, np.nan)
         if not len(steps):
-            return found
+            return np.empty(0)
         last, reach = int(steps.max()), len(self.recent)
         # None of so many steps looks back at another of them.
         stride = len(self.models) if self.direct else min(self.lags)
@@ -157,7 +187,7 @@ class LagModel(CompositeModel):
         order = np.argsort(all_steps, kind="stable")
         all_steps, of_rows, is_row = all_steps[order], of_rows[order], is_row[order]
         rows = table.take(pa.array(of_rows, mask=~is_row))
-        forecasts = np.empty(len(all_steps))
+        forecasts: dict[str, np.ndarray] = {}
         for first in range(1, last + 1, stride):
             ends = range(1, stride + 1) if self.direct else [stride]
             bounds = np.searchsorted(all_steps, [first, *(first + end for end in ends)])
@@ -167,13 +197,16 @@ class LagModel(CompositeModel):
                 asked = np.full(end - begin, first) if self.direct else all_steps[begin:end]
                 here = rows.slice(begin, end - begin)
                 lagged = with_lags(here, values, reach + asked - 1, self.lags, self.means)
-                forecasts[begin:end] = predict(lagged, self.models[place])
+                for name, column in columns_of(predict(lagged, self.models[place])).items():
+                    whole = forecasts.setdefault(name, np.empty(len(all_steps)))
+                    whole[begin:end] = column
             begin, end = bounds[0], bounds[-1]
             of_step, codes = np.unique(all_steps[begin:end], return_inverse=True)
-            sums = np.bincount(codes, forecasts[begin:end])
+            sums = np.bincount(codes, forecasts["prediction"][begin:end])
             values[reach + of_step - 1] = sums / np.bincount(codes)
-        found[of_rows[is_row]] = forecasts[is_row]
-        return found
+        back = np.argsort(of_rows[is_row])
+        found = {name: column[is_row][back] for name, column in forecasts.items()}
+        return found if len(found) > 1 else found["prediction"]
 
     def to_json(self) -> dict[str, Any]:
         """Return the model as JSON has it."""

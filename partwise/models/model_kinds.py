@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.models.composite_models import IntervalModel, LagModel
+from partwise.models.composite_models import IntervalModel, LagModel, QuantileModel
 from partwise.models.plain_models import (
     ConstantModel,
     Design,
@@ -19,7 +19,10 @@ from partwise.tables.steps import StepScale
 
 _KINDS: dict[str, type[PlainModel]] = {
     kind.KIND: kind
-    for kind in (ConstantModel, ForecastModel, LinearModel, ForestModel, LagModel, IntervalModel)
+    for kind in (
+        *(ConstantModel, ForecastModel, LinearModel, ForestModel),
+        *(LagModel, IntervalModel, QuantileModel),
+    )
 }
 
 
@@ -36,7 +39,7 @@ def plain_model(written: Mapping[str, Any]) -> PlainModel:
             values[name] = _array_of_json(value)
     if "scale" in values:
         values["scale"] = StepScale(**values["scale"])
-    for name in ("lags", "means", "models", "levels", "half_widths"):
+    for name in ("lags", "means", "models", "levels", "half_widths", "quantiles"):
         if name in values:
             values[name] = tuple(values[name])
     if "design" in values:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from partwise.evaluation import fits_on_all
-from partwise.evaluation.intervals import half_widths
+from partwise.evaluation.intervals import half_widths, quantile_metrics
 from partwise.evaluation.predictions import prediction_array, without_number
 from partwise.evaluation.scores import Predicted, measure
 from partwise.models.composite_models import IntervalModel, LagModel
 from partwise.models.plain_models import ForecastModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
@@ -45,6 +46,8 @@ class Fit:
     """The boosting rounds that the model predicts with; None: it has none."""
     task: Task | None = None
     """None: not known, as of a user's function."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """What there is to say of the rows that it is scored on, besides the metrics of its task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +161,10 @@ def score(
         if metric is not None:
             values.append(metric(predicted))
         if fit.task is not None:
-            measured.append(measure(fit.task, predicted))
+            found = {**measure(fit.task, predicted), **fit.metrics}
+            if isinstance(fit.predictions, Mapping):
+                found |= quantile_metrics(predicted.labels, fit.predictions)
+            measured.append(found)
         if fit.rounds is not None:
             rounds.append(fit.rounds)
         if on_window is not None and place < len(splits) - 1:

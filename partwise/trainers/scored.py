@@ -91,7 +91,11 @@ class LabelSettings(Settings):
         "Empty: classes are counted from 0.",
     )
 
-    ADDED_SETTINGS: ClassVar[Mapping[str, Any]] = {"classes": (), "intervals": ()}
+    ADDED_SETTINGS: ClassVar[Mapping[str, Any]] = {
+        "classes": (),
+        "intervals": (),
+        "quantiles": (),
+    }
     """Settings with the value that leaves the fingerprints of earlier runs as they were."""
 
     @property

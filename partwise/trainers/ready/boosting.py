@@ -14,6 +14,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from partwise.choices import Task
 from partwise.errors import InputError
+from partwise.models.composite_models import QuantileModel, with_quantiles
 from partwise.outcomes import Skip
 from partwise.tables.calendar import with_calendar
 from partwise.tables.column_names import names_in_words
@@ -25,7 +26,7 @@ from partwise.tables.features import (
     find_categories,
 )
 from partwise.trainers.ready.by_feature import by_place
-from partwise.trainers.scored import FeatureSettings, TabularTrainer
+from partwise.trainers.scored import FeatureSettings, Levels, TabularTrainer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -176,6 +177,11 @@ class BoostingTrainer(BoostingSettings, TabularTrainer):
         description="Stop when the holdout has not improved for so many rounds, and keep the best "
         "one. The holdout's metrics are then a little too good.",
     )
+    quantiles: Levels = Field(
+        default=(),
+        description="Quantiles of the label, such as 0.1 and 0.9, that are predicted beside it, "
+        "each by a model of its own in the same file.",
+    )
     min_rows: int = Field(
         default=10,
         ge=1,
@@ -193,7 +199,9 @@ class BoostingTrainer(BoostingSettings, TabularTrainer):
     def _check_settings(self) -> BoostingTrainer:
         if self.early_stopping_rounds is not None and self.holdout is None:
             raise ValueError("early_stopping_rounds needs a holdout")
-        self._task(self.params)
+        task = self._task(self.params)
+        if self.quantiles and task != "regression":
+            raise ValueError(f"quantiles are of numbers, and the trainer predicts for {task}")
         return self
 
     def check(
@@ -232,6 +240,10 @@ class BoostingTrainer(BoostingSettings, TabularTrainer):
             )
             return None
         return self.early_stopping_rounds
+
+    @abstractmethod
+    def _of_quantile(self, quantile: float) -> dict[str, Any]:
+        """Return the library's parameters by which a quantile is predicted."""
 
     @abstractmethod
     def _fit(
@@ -290,7 +302,27 @@ class PreparedBoosting:
             return Skip(f"too few rows: {n_train} of {trainer.min_rows}")
         data = self._training_data(train, test)
         threads = max(trainer.threads, context.threads)
-        return replace(trainer._fit(data, params, rounds, threads, watch), task=task)
+        fit = replace(trainer._fit(data, params, rounds, threads, watch), task=task)
+        if not trainer.quantiles:
+            return fit
+        quantiles = tuple(sorted(trainer.quantiles))
+        fits = [
+            trainer._fit(data, params | trainer._of_quantile(each), rounds, threads, None)
+            for each in quantiles
+        ]
+        model = QuantileModel(
+            model=fit.model, quantiles=quantiles, models=tuple(each.model for each in fits)
+        )
+        if fit.predictions is None:
+            return replace(fit, model=model)
+        found = [each.predictions for each in fits]
+        crossed = (np.diff(np.stack(found), axis=0) < 0).any(axis=0)
+        return replace(
+            fit,
+            model=model,
+            predictions=with_quantiles(fit.predictions, quantiles, found),
+            metrics={"crossed": float(crossed.mean())},
+        )
 
     def _training_data(self, train: np.ndarray, test: np.ndarray | None) -> TrainingData:
         held_out = np.zeros(len(train), dtype=bool) if test is None else test

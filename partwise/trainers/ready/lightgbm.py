@@ -132,6 +132,9 @@ class LightGBMTrainer(BoostingTrainer):
     def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return lightgbm_names(params)
 
+    def _of_quantile(self, quantile: float) -> dict[str, Any]:
+        return {"objective": "quantile", "alpha": quantile}
+
     def _fit(
         self,
         data: TrainingData,

@@ -140,6 +140,9 @@ class XGBoostTrainer(BoostingTrainer):
     def _of_features(self, params: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
         return constraints_as_text(super()._of_features(params, names))
 
+    def _of_quantile(self, quantile: float) -> dict[str, Any]:
+        return {"objective": "reg:quantileerror", "quantile_alpha": quantile}
+
     def _fit(
         self,
         data: TrainingData,
