@@ -1,5 +1,6 @@
 """The flow of a night: judge what was predicted, train what got worse, compare, promote, infer."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any
@@ -32,7 +33,9 @@ from partwise.flows.promote_models import promote_models
 from partwise.flows.run_inference import run_inference
 from partwise.flows.running.connections import open_data
 from partwise.flows.train_models import train_models
+from partwise.formatting import counted
 from partwise.planning.nights import (
+    Night,
     check_gate,
     describe_night,
     is_first,
@@ -151,81 +154,49 @@ def lifecycle(
     check_notified(notified)
     night = night_of(catalog, run_id_of_flow_run(day, "lifecycle"))
     opened = open_store(store)
-    # All stages read the version of a dataset that is the newest now.
-    data = open_data(data, store)
-    rows: dict[str, Any] = {
-        "on_existing_artifacts": "resume",
-        "execution": execution,
-        "cluster": cluster,
-        "store": store,
-    }
-    before, split = night.day.isoformat(), (night.day - timedelta(compare_days)).isoformat()
-    told = list(on or [time])
+    stages = _Stages(
+        night=night,
+        # All stages read the version of a dataset that is the newest now.
+        data=open_data(data, store),
+        partition_by=partition_by,
+        time=time,
+        label=label,
+        metric=metric,
+        on=list(on or [time]),
+        split=(night.day - timedelta(compare_days)).isoformat(),
+        shared={
+            "on_existing_artifacts": "resume",
+            "execution": execution,
+            "cluster": cluster,
+            "store": store,
+        },
+        opened=opened,
+    )
     try:
-        evaluation: Run | None = None
-        if (judged := judged_night(night, labels_after_days, opened)) is not None:
-            evaluation = evaluate_predictions(
-                data,
-                inference_run_id=judged.run_id("infer"),
-                on=told,
-                label=label,
-                metric=metric,
-                worse_by=worse_by,
-                min_rows=min_rows,
-                filter=[(time, ">=", judged.day.isoformat()), (time, "<", before)],
-                run_id=night.run_id("evaluate"),
-                **rows,
-            )
-            check_gate(Evaluated.of(evaluation), max_worse_fraction)
+        judged = judged_night(night, labels_after_days, opened)
+        evaluation = None if judged is None else stages.evaluate(judged, worse_by, min_rows)
         found = None if evaluation is None else Evaluated.of(evaluation)
-        training: Run | None = None
-        comparison: Run | None = None
+        if found is not None:
+            check_gate(found, max_worse_fraction)
+        training = comparison = None
         if found is None or found.keys_to_train().num_rows:
-            training = train_models(
-                data,
-                partition_by,
-                trainer,
-                only="" if evaluation is None else evaluation.run_id,
-                filter=[(time, "<", split)],
-                run_id=night.run_id("train"),
-                **rows,
-            )
-            if is_first(night, _newest(catalog, opened)):
-                promote_models(catalog, models=training.run_id, rule=Everything(), store=store)
-            else:
-                comparison = compare_models(
-                    data,
-                    partition_by,
-                    [f"catalog://{catalog}", training.run_id],
-                    label,
-                    metric=metric,
-                    filter=[(time, ">=", split), (time, "<", before)],
-                    run_id=night.run_id("compare"),
-                    **rows,
-                )
-                promote_models(catalog, comparison=comparison.run_id, rule=rule, store=store)
-        others = inference_data if _is_given(inference_data) else data
-        inference = run_inference(
-            others,
-            partition_by,
-            models=f"catalog://{catalog}",
+            training = stages.train(trainer, "" if found is None else found.run_id)
+            comparison = stages.promote(training, rule)
+        inference = stages.infer(
+            inference_data if _is_given(inference_data) else stages.data,
             fallback=fallback,
-            filter=[(time, ">=", before)],
-            keep_columns=list(dict.fromkeys([*told, *(keep_columns or ())])),
-            on_missing_model="skip",
             output=output,
-            run_id=night.run_id("infer"),
-            **rows,
+            keep_columns=list(dict.fromkeys([*stages.on, *(keep_columns or ())])),
         )
     except PartwiseError as error:
         notify(notified, f"The night {night.day} of {catalog} stopped", str(error))
         raise
     version = Catalog.open(catalog, opened)
     text = describe_night(found, training, version.reference, inference)
-    if keep_nights and (
-        removed := remove_old_nights(night, max(keep_nights, labels_after_days + 1), opened)
-    ):
-        text += f" {len(removed)} runs of older nights were removed."
+    if keep_nights:
+        kept = max(keep_nights, labels_after_days + 1)
+        removed = remove_old_nights(night, kept, opened)
+        text += f" {counted(len(removed), 'run')} of older nights removed." if removed else ""
     run_logger().info("%s%s", BEGINNING, text)
     if needs_attention(found):
         notify(notified, f"The night {night.day} of {catalog}", text)
@@ -236,6 +207,91 @@ def lifecycle(
         inference=inference,
         catalog=version,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Stages:
+    """The stages of a night, each of which goes on with its own run where there is one."""
+
+    night: Night
+    data: Any
+    partition_by: str | Sequence[str]
+    time: str
+    label: str
+    metric: Any
+    on: list[str]
+    split: str
+    """The day from which rows are for comparing; those before it are trained on."""
+    shared: dict[str, Any]
+    """Arguments of all stages."""
+    opened: Store
+
+    @property
+    def _day(self) -> str:
+        return self.night.day.isoformat()
+
+    def evaluate(self, judged: Night, worse_by: float, min_rows: int) -> Run:
+        """Judge the predictions of an earlier night by the labels that are there."""
+        return evaluate_predictions(
+            self.data,
+            inference_run_id=judged.run_id("infer"),
+            on=self.on,
+            label=self.label,
+            metric=self.metric,
+            worse_by=worse_by,
+            min_rows=min_rows,
+            filter=[(self.time, ">=", judged.day.isoformat()), (self.time, "<", self._day)],
+            run_id=self.night.run_id("evaluate"),
+            **self.shared,
+        )
+
+    def train(self, trainer: Any, only: str) -> Run:
+        """Train the keys that an evaluation found; all, where there is none."""
+        return train_models(
+            self.data,
+            self.partition_by,
+            trainer,
+            only=only,
+            filter=[(self.time, "<", self.split)],
+            run_id=self.night.run_id("train"),
+            **self.shared,
+        )
+
+    def promote(self, training: Run, rule: Rule) -> Run | None:
+        """Compare new models with the champions, and promote by the rule.
+
+        Returns:
+            The comparison; None: all models are promoted, as the catalog is this night's to make.
+        """
+        name, store = self.night.catalog, self.shared["store"]
+        if is_first(self.night, _newest(name, self.opened)):
+            promote_models(name, models=training.run_id, rule=Everything(), store=store)
+            return None
+        comparison = compare_models(
+            self.data,
+            self.partition_by,
+            [f"catalog://{name}", training.run_id],
+            self.label,
+            metric=self.metric,
+            filter=[(self.time, ">=", self.split), (self.time, "<", self._day)],
+            run_id=self.night.run_id("compare"),
+            **self.shared,
+        )
+        promote_models(name, comparison=comparison.run_id, rule=rule, store=store)
+        return comparison
+
+    def infer(self, data: Any, **how: Any) -> Run:
+        """Predict the rows from the day on by the champions."""
+        return run_inference(
+            data,
+            self.partition_by,
+            models=f"catalog://{self.night.catalog}",
+            filter=[(self.time, ">=", self._day)],
+            on_missing_model="skip",
+            run_id=self.night.run_id("infer"),
+            **how,
+            **self.shared,
+        )
 
 
 def _newest(name: str, store: Store) -> Catalog | None:

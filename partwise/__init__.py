@@ -107,6 +107,7 @@ _MODULES = {
             "ExportMismatchError",
             "IntegrityError",
             "ClusterError",
+            "GateError",
             "OutputError",
         ),
         *(
