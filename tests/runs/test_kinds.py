@@ -20,6 +20,6 @@ def test_each_flow_has_a_kind_and_each_kind_a_flow() -> None:
 
 def test_a_step_is_named_for_its_kind() -> None:
     steps = [step_of(name) for name, kind in KINDS.items() if kind.step]
-    assert len({step.name for step in steps}) == len(steps) == 8
+    assert len({step.name for step in steps}) == len(steps) == 9
     assert steps[0].name == "train-partitions"
     assert steps[0].task.task_run_name == "train {group}"
