@@ -6,8 +6,8 @@ PSI of chance stands beside it, and what is flagged is decided by tests over all
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -57,24 +57,6 @@ class FeatureDrift:
     new_examples: tuple[str, ...] = ()
 
 
-_SCHEMA = pa.schema(
-    [
-        pa.field("feature", pa.string()),
-        pa.field("kind", pa.string()),
-        pa.field("is_label", pa.bool_()),
-        pa.field("rows_then", pa.int64()),
-        pa.field("rows_now", pa.int64()),
-        pa.field("psi", pa.float64()),
-        pa.field("psi_by_chance", pa.float64()),
-        pa.field("p_value", pa.float64()),
-        pa.field("missing_then", pa.float64()),
-        pa.field("missing_now", pa.float64()),
-        pa.field("new_categories", pa.int64()),
-        pa.field("new_examples", pa.list_(pa.string())),
-    ]
-)
-
-
 def drift_of(sketch: Sketch, rows: pa.Table) -> list[FeatureDrift]:
     """Return how much rows differ from those of a training, for each column that both have.
 
@@ -90,23 +72,14 @@ def drift_of(sketch: Sketch, rows: pa.Table) -> list[FeatureDrift]:
     ]
 
 
-def drift_table(found: Iterable[FeatureDrift]) -> pa.Table:
-    """Return drifts as a table, a row each, whose columns are their fields."""
-    found = list(found)
-    columns = {
-        each.name: [getattr(one, each.name) for one in found] for each in fields(FeatureDrift)
-    }
-    return pa.table(columns, schema=_SCHEMA)
-
-
 def flagged(table: pa.Table, level: float = 0.01, tests: int | None = None) -> pa.Array:
-    """Return which rows of `drift_table`s, those of all keys in one, have drifted.
+    """Return which features of all keys have drifted.
 
     By Benjamini and Hochberg: of those flagged, a share of `level` at most is so by chance. Columns
     of times are not flagged: later rows are later.
 
     Args:
-        table: With the columns kind and p_value.
+        table: With the columns kind and p_value of each `FeatureDrift`.
         level: The share.
         tests: How many p-values there were, where only those below `level` are in the table: no
             other can be flagged. None: those of the table are all.
@@ -128,20 +101,19 @@ def _of_numbers(sketch: Sketch, rows: pa.Table, rows_now: int) -> list[FeatureDr
     numbers = sketch.numbers
     plain, others = [], []
     for place, (name, is_time) in enumerate(zip(numbers.names, numbers.is_time, strict=True)):
-        kind = _kind_now(rows, name)
-        if kind == "plain" and not is_time:
+        now = _kind_now(rows, name)
+        if now == "plain" and not is_time:
             plain.append(place)
-        elif kind == "null" or kind == ("time" if is_time else "number"):
+        elif now == "null" or now == ("time" if is_time else "number"):
             others.append(place)
     values, missing = sorted_values(
         rows, *([numbers.names[place] for place in each] for each in (plain, others))
     )
-    found, sizes = [], (sketch.looked_at, rows.num_rows)
+    found, need = [], _rows_needed(sketch.looked_at, rows.num_rows)
     for place, ours, lacking in zip([*plain, *others], values, missing.tolist(), strict=True):
         ours = ours[: len(ours) - lacking]
         lacked = int(numbers.missing[place])
         there, cuts, below = sketch.looked_at - lacked, numbers.cuts[place], numbers.below[place]
-        below_now = rows_below(ours, cuts)
         kept = np.ones(CUTS, bool)
         if min(there, len(ours)) < FEW_ROWS:
             # A value that a tenth of the rows have stays by itself.
@@ -149,63 +121,46 @@ def _of_numbers(sketch: Sketch, rows: pa.Table, rows_now: int) -> list[FeatureDr
             again = cuts[1:] == cuts[:-1]
             kept[1:] |= again
             kept[:-1] |= again
-        then, now = (
+        parts = (
             np.diff(counts[kept], prepend=0, append=count).tolist()
-            for counts, count in ((below, there), (below_now, len(ours)))
+            for counts, count in ((below, there), (rows_below(ours, cuts), len(ours)))
         )
         # The training has no row beyond its own least and largest value.
-        beyond = [0, 0]
-        if there:
-            beyond[0] = int(np.searchsorted(ours, cuts[0]))
-            beyond[1] = len(ours) - int(np.searchsorted(ours, cuts[-1], side="right"))
-        parts = _merged(list(zip(then, now, strict=True)), _rows_needed(*sizes))
-        rare = [(0, each) for each in beyond]
-        is_time = numbers.is_time[place]
-        found.append(
-            _drift(
-                sketch,
-                numbers.names[place],
-                "time" if is_time else "number",
-                rows_now,
-                _Compared.of(sizes, parts, (lacked, lacking), rare),
-                (lacked / sketch.looked_at, lacking / rows.num_rows),
-            )
+        beyond = [int((ours < cuts[0]).sum()), int((ours > cuts[-1]).sum())]
+        compared = _compared(
+            (sketch.looked_at, rows.num_rows),
+            _merged(list(zip(*parts, strict=True)), need),
+            (lacked, lacking),
+            [(0, each) for each in beyond],
         )
+        kind: FeatureKind = "time" if numbers.is_time[place] else "number"
+        found.append(compared.of(sketch, numbers.names[place], kind, rows_now))
     return found
 
 
 def _of_categories(sketch: Sketch, rows: pa.Table, rows_now: int) -> list[FeatureDrift]:
-    found = []
-    sizes = (sketch.looked_at, rows.num_rows)
-    need = _rows_needed(*sizes)
+    found, need = [], _rows_needed(sketch.looked_at, rows.num_rows)
     for each in sketch.categories:
         if _kind_now(rows, each.name) not in ("category", "null"):
             continue
         counts = category_counts(rows.column(each.name))
-        lacking = rows.num_rows - sum(counts.values())
-        parts, rest = [], (each.other, rows.num_rows - lacking)
-        for name, then in each.counts.items():
-            now = counts.get(name, 0)
-            rest = (rest[0], rest[1] - now)
-            if then + now >= need:
-                parts.append((then, now))
-            else:
-                rest = (rest[0] + then, rest[1] + now)
-        rare = [rest]
-        if sum(rest) >= need:
-            parts, rare = [*parts, rest], []
-        new = [name for name in counts if name not in each.counts]
-        found.append(
-            _drift(
-                sketch,
-                each.name,
-                "category",
-                rows_now,
-                _Compared.of(sizes, parts, (each.missing, lacking), rare),
-                (each.missing / sketch.looked_at, lacking / rows.num_rows),
-                None if each.other else new,
-            )
+        total = sum(counts.values())
+        pairs = [(then, counts.get(name, 0)) for name, then in each.counts.items()]
+        parts = [pair for pair in pairs if sum(pair) >= need]
+        # Those of which there are few are one part, with all that the sketch does not name.
+        rest = (
+            sketch.looked_at - each.missing - sum(then for then, _ in parts),
+            total - sum(now for _, now in parts),
         )
+        is_part = sum(rest) >= need
+        compared = _compared(
+            (sketch.looked_at, rows.num_rows),
+            [*parts, rest] if is_part else parts,
+            (each.missing, rows.num_rows - total),
+            [] if is_part else [rest],
+        )
+        new = None if each.other else [name for name in counts if name not in each.counts]
+        found.append(compared.of(sketch, each.name, "category", rows_now, new))
     return found
 
 
@@ -240,32 +195,55 @@ def _merged(parts: Sequence[_Part], need: float) -> list[_Part]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compared:
-    """What the comparison of counts came to."""
+    """What the comparison of a column's counts came to."""
 
+    missing_then: float
+    missing_now: float
     psi: float | None = None
     psi_by_chance: float | None = None
     p_value: float | None = None
 
-    @classmethod
-    def of(cls, rows: _Part, parts: list[_Part], missing: _Part, rare: list[_Part]) -> "_Compared":
-        """Compare the counts of parts by chi-square, and those of rare ones exactly.
+    def of(
+        self,
+        sketch: Sketch,
+        name: str,
+        kind: FeatureKind,
+        rows_now: int,
+        new: Sequence[str] | None = None,
+    ) -> FeatureDrift:
+        """Return it as that of a column."""
+        return FeatureDrift(
+            feature=name,
+            kind=kind,
+            is_label=name == sketch.label,
+            rows_then=sketch.rows,
+            rows_now=rows_now,
+            psi=self.psi,
+            psi_by_chance=self.psi_by_chance,
+            p_value=self.p_value,
+            missing_then=self.missing_then,
+            missing_now=self.missing_now,
+            new_categories=None if new is None else len(new),
+            new_examples=tuple(new or ())[:MOST_EXAMPLES],
+        )
 
-        What was rare and is frequent now is found by the hypergeometric distribution. The least
-        of the p-values counts, times their number.
-        """
-        need = _rows_needed(*rows)
-        if len(parts) == 1 and sum(parts[0]) < need:
-            parts, rare = [], [*rare, parts[0]]
-        if sum(missing) >= need:
-            parts = [*parts, missing]
-        elif sum(missing):
-            rare = [*rare, missing]
-        p_values = [_rare_tail((then, now), rows) if now else 1.0 for then, now in rare]
-        if len(parts) < 2:
-            # Nothing that is rare now and then says nothing.
-            if not any(now for _, now in rare):
-                return cls()
-            return cls(p_value=min(1.0, len(p_values) * min(p_values)))
+
+def _compared(rows: _Part, parts: list[_Part], missing: _Part, rare: list[_Part]) -> _Compared:
+    """Compare the counts of parts by chi-square, and those of rare ones exactly.
+
+    What was rare and is frequent now is found by the hypergeometric distribution. The least of the
+    p-values counts, times their number. `rows` are all, those that are missing too.
+    """
+    need = _rows_needed(*rows)
+    if len(parts) == 1 and sum(parts[0]) < need:
+        parts, rare = [], [*rare, parts[0]]
+    if sum(missing) >= need:
+        parts = [*parts, missing]
+    elif sum(missing):
+        rare = [*rare, missing]
+    p_values = [_rare_tail(part, rows) if part[1] else 1.0 for part in rare]
+    psi = by_chance = None
+    if len(parts) > 1:
         counts = np.array(parts, np.float64)
         then, now = counts.sum(axis=0)
         differences = counts[:, 1] * then - counts[:, 0] * now
@@ -273,36 +251,16 @@ class _Compared:
         p_values.append(chi_square_tail(float(statistic), len(parts) - 1))
         # Half a row more in each part: none is without any, of which there is no logarithm.
         shares = (counts + 0.5) / (counts.sum(axis=0) + len(parts) / 2)
-        psi = ((shares[:, 1] - shares[:, 0]) * np.log(shares[:, 1] / shares[:, 0])).sum()
-        return cls(
-            psi=float(psi),
-            psi_by_chance=float((len(parts) - 1) * (1 / then + 1 / now)),
-            p_value=min(1.0, len(p_values) * min(p_values)),
-        )
-
-
-def _drift(
-    sketch: Sketch,
-    name: str,
-    kind: FeatureKind,
-    rows_now: int,
-    compared: _Compared,
-    missing: tuple[float, float],
-    new: list[str] | None = None,
-) -> FeatureDrift:
-    return FeatureDrift(
-        feature=name,
-        kind=kind,
-        is_label=name == sketch.label,
-        rows_then=sketch.rows,
-        rows_now=rows_now,
-        psi=compared.psi,
-        psi_by_chance=compared.psi_by_chance,
-        p_value=compared.p_value,
-        missing_then=missing[0],
-        missing_now=missing[1],
-        new_categories=None if new is None else len(new),
-        new_examples=tuple(new or ())[:MOST_EXAMPLES],
+        psi = float(((shares[:, 1] - shares[:, 0]) * np.log(shares[:, 1] / shares[:, 0])).sum())
+        by_chance = float((len(parts) - 1) * (1 / then + 1 / now))
+    # One part, and nothing rare, says nothing.
+    says = len(parts) > 1 or any(now for _, now in rare)
+    return _Compared(
+        missing_then=missing[0] / rows[0],
+        missing_now=missing[1] / rows[1],
+        psi=psi,
+        psi_by_chance=by_chance,
+        p_value=min(1.0, len(p_values) * min(p_values)) if says else None,
     )
 
 

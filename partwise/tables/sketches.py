@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from partwise.errors import RunFormatError
 from partwise.tables.column_types import is_ordered_number, is_text
 from partwise.tables.decimals import cast_values
+from partwise.tables.local_times import UNITS_A_SECOND
 
 CUTS = 11
 MOST_ROWS = 10_000
@@ -153,17 +154,16 @@ def rows_below(values: np.ndarray, cuts: np.ndarray) -> np.ndarray:
 
 def category_counts(column: pa.ChunkedArray) -> dict[str, int]:
     """Return how many rows each category has, the most frequent first, as texts; without nulls."""
-    kind = column.type
-    counts = pc.value_counts(column.drop_null())
-    values = counts.field("values")
-    if pa.types.is_dictionary(kind):
-        values = values.cast(kind.value_type)
+    text = pa.large_string()
+    if pa.types.is_dictionary(column.type):
+        # Not all kinds of values can be taken, or counted, as they are.
+        chunks = [chunk.dictionary.cast(text).take(chunk.indices) for chunk in column.chunks]
+        column = pa.chunked_array(chunks, text)
     found: dict[str, int] = {}
-    texts = values.cast(pa.large_string()).to_pylist()
-    for text, count in zip(texts, counts.field("counts").to_pylist(), strict=True):
-        if text is not None:
-            short = _short(text)
-            found[short] = found.get(short, 0) + count
+    for each in pc.value_counts(column.cast(text)).to_pylist():
+        if each["values"] is not None:
+            short = _short(each["values"])
+            found[short] = found.get(short, 0) + each["counts"]
     return dict(sorted(found.items(), key=lambda each: (-each[1], each[0])))
 
 
@@ -231,10 +231,14 @@ def _places_of_all(count: int) -> np.ndarray:
 def _as_double(column: pa.ChunkedArray) -> np.ndarray:
     if pa.types.is_null(column.type):
         return np.full(len(column), np.nan)
-    if pa.types.is_temporal(column.type):
-        width = pa.int32() if column.type.bit_width == 32 else pa.int64()
-        column = column.cast(width)
-    return np.asarray(cast_values(column, pa.float64(), safe=False).to_numpy())
+    kind = column.type
+    if not pa.types.is_temporal(kind):
+        return np.asarray(cast_values(column, pa.float64(), safe=False).to_numpy())
+    # In seconds: columns may count them in other units later.
+    counts = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).to_numpy()
+    if pa.types.is_date(kind):
+        return np.asarray(counts * 86_400.0 if pa.types.is_date32(kind) else counts / 1000)
+    return np.asarray(counts / UNITS_A_SECOND[kind.unit])
 
 
 def kind_of(kind: pa.DataType) -> str:
