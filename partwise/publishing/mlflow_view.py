@@ -28,8 +28,10 @@ from partwise.redaction import masked
 from partwise.runs.key_texts import key_texts
 from partwise.runs.ledger import KEY_PREFIX, metric_values
 
-TAG = "partwise.catalog"
+TAG, STORE = "partwise.catalog", "partwise.store"
 ALIAS = "champion"
+_OF_MODELS = {"mlflow.experimentKind": "custom_model_development"}
+"""Else its pages are those of language models."""
 WORST = 20
 MOST_METRICS = 30
 QUANTILES = {"p05": 0.05, "median": 0.5, "p95": 0.95}
@@ -94,6 +96,8 @@ def show_in_mlflow(
         client = MlflowClient(tracking_uri=tracking_uri, registry_uri=tracking_uri)
         try:
             return _show(client, catalog, experiment or catalog.name, model or catalog.name)
+        except OutputError:
+            raise
         # The client raises its own, those of requests, and of what stores artifacts.
         except Exception as error:
             reason = " ".join(str(error).split())[:200]
@@ -116,19 +120,27 @@ def _surroundings() -> Iterator[None]:
 
 
 def _show(client: Any, catalog: Catalog, experiment: str, model: str) -> Shown:
-    reference = f"{catalog.name}@{catalog.version}"
+    reference, store = f"{catalog.name}@{catalog.version}", catalog.store.url
+    registered = client.search_registered_models(f"name = '{model}'")
+    theirs = registered[0].tags.get(STORE) if registered else store
+    if theirs != store:
+        raise OutputError(
+            f"The registered model {model!r} of MLflow is not that of a catalog in {store}, but "
+            f"of {theirs or 'something else'}: give another --experiment and --model."
+        )
     found = client.get_experiment_by_name(experiment)
-    experiment_id = found.experiment_id if found else client.create_experiment(experiment)
-    wanted = f"tags.`{TAG}` = '{reference}'"
+    experiment_id = (
+        found.experiment_id if found else client.create_experiment(experiment, tags=_OF_MODELS)
+    )
+    wanted = f"tags.`{TAG}` = '{reference}' and tags.`{STORE}` = '{store}'"
     runs = client.search_runs([experiment_id], wanted, max_results=1)
     is_new = not runs or runs[0].info.status != "FINISHED"
     run_id = runs[0].info.run_id if runs else _new_run(client, catalog, experiment_id, reference)
     if is_new:
         _log(client, catalog, run_id)
-        client.set_terminated(run_id, "FINISHED")
-    registered = client.search_registered_models(f"name = '{model}'")
+        client.set_terminated(run_id, "FINISHED", _made_at(catalog))
     if not registered:
-        client.create_registered_model(model, {"partwise.store": catalog.store.url})
+        client.create_registered_model(model, {STORE: store}, f"The catalog {catalog.name}.")
     versions = {
         each.tags[TAG]: each
         for each in client.search_model_versions(f"name = '{model}'")
@@ -137,7 +149,11 @@ def _show(client: Any, catalog: Catalog, experiment: str, model: str) -> Shown:
     if reference not in versions:
         is_new = True
         versions[reference] = client.create_model_version(
-            model, f"runs:/{run_id}/model", run_id, {TAG: reference}
+            model,
+            f"runs:/{run_id}/model",
+            run_id,
+            {TAG: reference},
+            description=catalog.document.told,
         )
     number = str(versions[reference].version)
     aliases = registered[0].aliases if registered else {}
@@ -153,23 +169,28 @@ def _new_run(client: Any, catalog: Catalog, experiment_id: str, reference: str) 
     origin = catalog.document.origin
     tags = {
         TAG: reference,
-        "partwise.store": catalog.store.url,
+        STORE: catalog.store.url,
         "partwise.action": origin.action,
         "partwise.rule": str(origin.rule)[:500],
-        "partwise.comparison": "" if origin.comparison is None else origin.comparison.run_id,
         "partwise.runs": ", ".join(run.run_id for run in catalog.runs)[:500],
         "mlflow.user": origin.who,
         "mlflow.source.name": catalog.reference,
+        "mlflow.note.content": f"Version {catalog.version}, made by {catalog.document.told}.",
     }
-    began = int(catalog.document.created_at.timestamp() * 1000)
-    run = client.create_run(experiment_id, began, tags, run_name=reference)
+    if origin.comparison is not None:
+        tags["partwise.comparison"] = origin.comparison.run_id
+    run = client.create_run(experiment_id, _made_at(catalog), tags, run_name=reference)
     return str(run.info.run_id)
+
+
+def _made_at(catalog: Catalog) -> int:
+    return int(catalog.document.created_at.timestamp() * 1000)
 
 
 def _log(client: Any, catalog: Catalog, run_id: str) -> None:
     from mlflow.entities import Metric
 
-    at, step = int(catalog.document.created_at.timestamp() * 1000), catalog.version
+    at, step = _made_at(catalog), catalog.version
     metrics = [Metric(name, value, at, step) for name, value in figures_of(catalog).items()]
     client.log_batch(run_id, metrics)
     with tempfile.TemporaryDirectory(prefix="mlflow-") as folder:

@@ -138,7 +138,10 @@ def aliased(client: Any, name: str) -> str:
 
 @pytest.mark.slow  # a server of MLflow's takes half a minute to begin
 @pytest.mark.filterwarnings("ignore")
-def test_versions_are_shown_once_and_the_newest_is_the_champion(server, local_store) -> None:
+def test_versions_are_shown_once_and_the_newest_is_the_champion(
+    server, local_store, tmp_path
+) -> None:
+    elsewhere = Store.parse(tmp_path / "elsewhere")
     client = mlflow.MlflowClient(tracking_uri=server)
     train(local_store, "first", {"a": 1.0, "b": 2.0})
     first = promote(local_store, "first")
@@ -167,6 +170,10 @@ def test_versions_are_shown_once_and_the_newest_is_the_champion(server, local_st
     assert show_in_mlflow(second, server).is_new
     assert aliased(client, "sales") == "sales@3"
     assert len(client.search_model_versions("name = 'sales'")) == 3
+    assert client.get_experiment(shown.experiment_id).name == "sales"
+    train(elsewhere, "first", {"a": 1.0})
+    with pytest.raises(OutputError, match="give another --experiment and --model"):
+        show_in_mlflow(promote(elsewhere, "first"), server)
     # A process that was killed has left a run that it did not end.
     client.set_terminated(shown.run_id, "FAILED")
     repaired = show_in_mlflow(first, server)
