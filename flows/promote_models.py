@@ -1,7 +1,7 @@
 """The flow that makes models the champions of a catalog, by a rule."""
 
 from partwise.catalogs.rules import Improvement, Rule
-from partwise.errors import OutputError
+from partwise.errors import PartwiseError
 from partwise.flows.orchestration.block_parameters import StoreParameter
 from partwise.flows.orchestration.plain_flow import plain_flow
 from partwise.flows.orchestration.run_ids import reference_of_flow_run
@@ -104,6 +104,6 @@ def promote_models(
     if mlflow and promotion.catalog is not None:
         try:
             show_in_mlflow(promotion.catalog, mlflow)
-        except OutputError as error:
+        except PartwiseError as error:
             run_logger().warning("%s", error)
     return promotion

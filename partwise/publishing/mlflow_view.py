@@ -88,8 +88,10 @@ def show_in_mlflow(
     Raises:
         InputError: The client is not installed, or the address has a password.
         OutputError: MLflow cannot be reached, or refuses.
+        IntegrityError: The version's table is gone, or was changed.
     """
     check_mlflow(tracking_uri)
+    catalog.table  # noqa: B018 (a damaged one is no matter of MLflow's)
     with _surroundings():
         from mlflow import MlflowClient
 
@@ -100,7 +102,7 @@ def show_in_mlflow(
             raise
         # The client raises its own, those of requests, and of what stores artifacts.
         except Exception as error:
-            reason = " ".join(str(error).split())[:200]
+            reason = " ".join(str(error).split())[:200].rstrip(".")
             raise OutputError(
                 f"{catalog.reference} cannot be shown in MLflow at {tracking_uri}: "
                 f"{type(error).__name__}: {reason}. Once it is there, repeat "
