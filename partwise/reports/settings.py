@@ -2,12 +2,16 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
 from pydantic import JsonValue
 
+from partwise.errors import InputError
+from partwise.formatting import counted
 from partwise.runs.run import Run
+from partwise.tables.keys.given_keys import KEYS_URL, keys_of_url
 
 MOST_SETTINGS = 200
 MOST_GENERATIONS = 20
@@ -101,6 +105,10 @@ def _flatten(value: JsonValue, name: str) -> Iterator[tuple[str, str | None]]:
     if value is None:
         yield name, None
         return
+    if isinstance(value, str) and value.startswith(KEYS_URL):
+        # Of many keys megabytes, which nobody can read.
+        with suppress(InputError):
+            value = counted(keys_of_url(value).num_rows, "key")
     if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
         text = ", ".join(item if isinstance(item, str) else json.dumps(item) for item in value)
     else:

@@ -21,6 +21,7 @@ from partwise.errors import InputError, KeyClassError, RunNotFoundError
 from partwise.flows.cli.command import _only
 from partwise.planning.partitions import prepare_training
 from partwise.planning.refusals import check_call
+from partwise.reports.settings import _flatten
 from partwise.shuffle.plan import shard_rows
 from partwise.sources.opening import open_source
 from partwise.tables.keys.partition_keys import key_columns, partition_id, partition_ids
@@ -170,6 +171,7 @@ def test_a_resume_means_the_same_keys(tmp_path) -> None:
     assert resumed.source.description() == plan.source.description()
     assert resumed.intent.code_fingerprint == plan.intent.code_fingerprint
     assert rows_by_id(resumed).keys() == {partition_id("1", plan.identity.key_columns)}
+    assert dict(_flatten(plan.intent.call, ""))["arguments.only"] == "1 key"
     other, every = planned(rows, "key", str(keys)), planned(rows, "key", "")
     assert len({each.intent.source_fingerprint for each in (plan, other, every)}) == 3
     # Runs of earlier releases are known by their calls as they were.
