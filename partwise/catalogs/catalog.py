@@ -168,7 +168,7 @@ class Catalog:
 
     def _checked(self, table: pa.Table) -> pa.Table:
         where = catalog_path(self.name, self.document.table.path)
-        table = table.replace_schema_metadata(None)
+        table = rows.as_today(table.replace_schema_metadata(None))
         rows.check_rows(table, self.key_columns, where)
         return table
 

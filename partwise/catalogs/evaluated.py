@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from partwise.catalogs.drift import FeatureDrift, flagged
 from partwise.errors import InputError
+from partwise.formatting import counted
 from partwise.runs.ledger import KEY_PREFIX, metric_values
 from partwise.runs.run import Run
 from partwise.store.store import Store
@@ -38,16 +39,24 @@ CONFIDENCE = "confidence"
 LEVEL = "model_level"
 """Which of the inference's levels answered; 0: the key's own."""
 
-TESTS = "drift_tests"
+DRIFT = "drift/"
+"""Begins the metrics that say how features of the key drifted."""
+TESTS = f"{DRIFT}tests"
 """Features of which a test could tell whether they drifted."""
 _DRIFT = ("p_value", "psi", "psi_by_chance", "missing_then", "missing_now", "new_categories")
 DRIFT_LEVEL = 0.01
 """Of the features that are flagged over all keys, at most this share is so by chance."""
 
 WORSE, NO_MODEL = "worse", "no model"
-VERDICTS = (WORSE, NO_MODEL, "few rows", "unknown", "pending", "kept")
-"""What becomes of a key: it got worse; no model of its own answered; it has too few rows with a
-label to say; what it was before is not known; no label is there yet; it is as it was."""
+VERDICTS = {
+    WORSE: "got worse",
+    NO_MODEL: "had no model of their own",
+    "few rows": "have too few rows with a label",
+    "unknown": "have models of which nobody knows how good they were",
+    "pending": "have no label yet",
+    "kept": "are as good as they were",
+}
+"""What becomes of a key, the worst first, and what a sentence says of such keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -162,6 +171,13 @@ class Evaluated:
         columns["verdict"] = pa.array(self.verdicts, pa.string())
         return pa.table(columns)
 
+    @property
+    def lines(self) -> list[str]:
+        """How many keys there are of each verdict, a line each."""
+        verdicts = self.verdicts
+        counts = [(int((verdicts == verdict).sum()), words) for verdict, words in VERDICTS.items()]
+        return [f"{counted(count, 'key')} {words}" for count, words in counts if count]
+
     def keys_to_train(self) -> pa.Table:
         """Return the key columns of the keys that got worse, or had no model of their own."""
         chosen = np.isin(self.verdicts.astype(str), (WORSE, NO_MODEL))
@@ -229,7 +245,7 @@ def drift_metrics(found: Sequence[FeatureDrift]) -> dict[str, float]:
         if each.p_value is not None and each.p_value <= DRIFT_LEVEL:
             facts = {name: getattr(each, name) for name in _DRIFT}
             metrics |= {
-                f"{name}/{each.feature}": float(value)
+                f"{DRIFT}{name}/{each.feature}": float(value)
                 for name, value in facts.items()
                 if value is not None
             }
@@ -238,7 +254,7 @@ def drift_metrics(found: Sequence[FeatureDrift]) -> dict[str, float]:
 
 def _drift(of: Mapping[str, tuple[np.ndarray, np.ndarray]], tests: int) -> pa.Table:
     """Return the rows of `Evaluated.drift`, out of the metrics of a ledger."""
-    beginning = f"{_DRIFT[0]}/"
+    beginning = f"{DRIFT}{_DRIFT[0]}/"
     places: list[np.ndarray] = [np.empty(0, np.int64)]
     features: list[str] = []
     values: dict[str, list[np.ndarray]] = {name: [np.empty(0)] for name in _DRIFT}
@@ -250,7 +266,7 @@ def _drift(of: Mapping[str, tuple[np.ndarray, np.ndarray]], tests: int) -> pa.Ta
         features += [feature] * len(rows)
         for name in _DRIFT:
             found = np.full(len(rows), np.nan)
-            known, numbers = of.get(f"{name}/{feature}", (rows[:0], found[:0]))
+            known, numbers = of.get(f"{DRIFT}{name}/{feature}", (rows[:0], found[:0]))
             found[np.searchsorted(rows, known)] = numbers
             values[name].append(found)
     columns: dict[str, Any] = {

@@ -300,6 +300,24 @@ def _files_of(table: pa.Table) -> list[tuple[pa.ChunkedArray, pa.ChunkedArray]]:
     return [(table["run_id"], table["native"]), (pc.struct_field(onnx, "run_id"), onnx)]
 
 
+def as_today(table: pa.Table) -> pa.Table:
+    """Return the table of a version, whichever release wrote it: what it lacks is null."""
+    for name, kind in (("native", FILES), ("onnx", EXPORT)):
+        place = table.schema.get_field_index(name)
+        if place < 0 or not pa.types.is_struct(table.schema.field(place).type):
+            continue
+        column = pa.concat_arrays(table.column(place).chunks or [pa.nulls(0, kind)])
+        if column.type.get_field_index("sketch") >= 0:
+            continue
+        # Before models had sketches.
+        fields = [column.field(number) for number in range(column.type.num_fields)]
+        if [field.name for field in column.type] == [field.name for field in kind][:-1]:
+            fields.append(pa.nulls(len(column), ARTIFACT))
+            struct = pa.StructArray.from_arrays(fields, fields=list(kind), mask=pc.is_null(column))
+            table = table.set_column(place, name, struct)
+    return table
+
+
 def check_rows(table: pa.Table, columns: Sequence[KeyColumn], where: str) -> None:
     """Refuse what is not the table of a version of these keys.
 

@@ -13,7 +13,6 @@ from partwise.catalogs.evaluated import (
     ERROR,
     LABELLED,
     LOST,
-    NO_MODEL,
     PENDING,
     PREDICTED,
     UNPREDICTED,
@@ -21,7 +20,7 @@ from partwise.catalogs.evaluated import (
     WORSE,
     Evaluated,
 )
-from partwise.formatting import counted, number
+from partwise.formatting import number
 from partwise.reports.comparison import metric_change
 from partwise.reports.comparison_page import MetricPicture, picture_of
 from partwise.runs.run import Run
@@ -29,14 +28,6 @@ from partwise.tables.column_names import names_in_words
 
 MOST_WORST = 20
 _MOST_DOTS = 200
-_WORDS = {
-    WORSE: "got worse",
-    NO_MODEL: "had no model of their own",
-    "few rows": "have too few rows with a label",
-    "unknown": "have models of which nobody knows how good they were",
-    "pending": "have no label yet",
-    "kept": "are as good as they were",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +85,7 @@ def describe_evaluation(run: Run, key_of: Callable[[int], str]) -> EvaluationRep
         inference_run_id=found.inference_run_id,
         models=", then ".join(found.models),
         verdicts=tuple(
-            (count, _WORDS[verdict])
+            (count, VERDICTS[verdict])
             for verdict in VERDICTS
             if (count := int((verdicts == verdict).sum()))
         ),
@@ -116,13 +107,6 @@ def describe_evaluation(run: Run, key_of: Callable[[int], str]) -> EvaluationRep
         drifted_keys=int((found.table["drifted_features"].to_numpy() > 0).sum()),
         worst=tuple(_worst(run, found, key_of)),
     )
-
-
-def evaluation_lines(run: Run) -> list[str]:
-    """Return what an evaluation found, a line for each kind of keys, the worst first."""
-    verdicts = Evaluated.of(run).verdicts
-    counts = [(int((verdicts == verdict).sum()), verdict) for verdict in VERDICTS]
-    return [f"{counted(count, 'key')} {_WORDS[verdict]}" for count, verdict in counts if count]
 
 
 def _worst(run: Run, found: Evaluated, key_of: Callable[[int], str]) -> list[WorstKey]:

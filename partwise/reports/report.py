@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from partwise.catalogs.evaluated import DRIFT
 from partwise.errors import InputError
 from partwise.formatting import shortened, size
 from partwise.outcomes import PartitionStatus
@@ -159,6 +160,8 @@ def _metrics(
     found = []
     count = 0
     for name, rows, values in metric_values(ledger):
+        if name.startswith(DRIFT):
+            continue
         count += 1
         if count <= MOST_METRIC_ROWS:
             found.append(describe_distribution(shortened(name, _NAME_CHARS), rows, values, key_of))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from rich.text import Text
 
+from partwise.catalogs.evaluated import DRIFT, Evaluated
 from partwise.formatting import STYLES, counted, duration, key_text, number, shortened
 from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.reports.distributions import median
@@ -77,9 +78,12 @@ def run_fields(run: Run) -> dict[str, Text | str]:
         width = max(map(len, medians))
         lines = [f"{name:<{width}}  {number(value)}" for name, value in medians.items()]
         lines[0] += f"  (medians over {counted(done, 'partition')})"
-        if more := n_metrics(run.ledger) - MOST_METRICS:
-            lines += [f"and {more:,} more (run.metrics has all)"] if more > 0 else []
+        more = n_metrics(run.ledger) - MOST_METRICS
+        if more > 0 and run.kind != "evaluate":
+            lines.append(f"and {more:,} more (run.metrics has all)")
         fields["metrics"] = "\n".join(lines)
+    if run.kind == "evaluate" and run.ledger.num_rows:
+        fields["keys"] = "\n".join(Evaluated.of(run).lines)
     if won := candidate_counts(run.ledger):
         if run.kind == "infer":
             rows = rows_by_candidate(run.ledger)
@@ -125,7 +129,8 @@ def shown_text(run: Run) -> str:
 def metric_medians(run: Run) -> dict[str, float]:
     """Return the median of each metric over the partitions that have it; of many, of the first."""
     medians = {}
-    for name, _, values in islice(metric_values(run.ledger), MOST_METRICS):
+    shown = (each for each in metric_values(run.ledger) if not each[0].startswith(DRIFT))
+    for name, _, values in islice(shown, MOST_METRICS):
         finite = values[np.isfinite(values)]
         if len(finite):
             medians[name] = median(finite)

@@ -14,7 +14,7 @@ from partwise import Catalog
 from partwise.catalogs import commit
 from partwise.catalogs.commit import commit_version
 from partwise.catalogs.documents import Origin, versions_of
-from partwise.catalogs.rows import champions_of, replaced
+from partwise.catalogs.rows import as_today, champions_of, replaced
 from partwise.catalogs.rules import Retire
 from partwise.errors import (
     CatalogConflictError,
@@ -463,3 +463,27 @@ def test_a_run_of_one_model_makes_a_catalog_of_one_row(local_store) -> None:
     many = promote(local_store, "many", "others")
     with pytest.raises(InputError, match="name the key"):
         many.model(serde=Words())
+
+
+def test_the_table_of_a_version_that_was_made_before_sketches_is_read(local_store) -> None:
+    train(local_store, "night", {"a": 1.0, "b": 2.0})
+    table = promote(local_store, "night").table
+
+    def without(column, kind):
+        array = pa.concat_arrays(column.chunks)
+        fields = [array.field(name) for name in kind]
+        return pa.StructArray.from_arrays(fields, names=kind, mask=array.is_null())
+
+    files = ["model", "weights", "categories"]
+    old = table.set_column(
+        table.schema.get_field_index("native"), "native", without(table["native"], files)
+    )
+    place = old.schema.get_field_index("onnx")
+    old = old.set_column(place, "onnx", without(old["onnx"], ["run_id", "generation", *files]))
+    assert not old.equals(table)
+    today = as_today(old)
+    assert today.schema == table.schema
+    assert today["native"].null_count == 0
+    assert today["onnx"].null_count == 2
+    assert today.drop_columns(["native", "onnx"]) == table.drop_columns(["native", "onnx"])
+    assert as_today(table) == table
