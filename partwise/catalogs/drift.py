@@ -46,8 +46,8 @@ class FeatureDrift:
     """The population stability index; None: there are too few rows to compare."""
     psi_by_chance: float | None
     """What it is on average where nothing has changed: (parts - 1) * (1/then + 1/now)."""
-    p_value: float | None
-    """How likely chance alone makes as large a difference; None: nobody can tell."""
+    p_value: float
+    """How likely chance alone makes as large a difference; 1 where there are too few rows."""
     missing_then: float
     """The share of rows without a value."""
     missing_now: float
@@ -109,7 +109,7 @@ def _of_numbers(sketch: Sketch, rows: pa.Table, rows_now: int) -> list[FeatureDr
     values, missing = sorted_values(
         rows, *([numbers.names[place] for place in each] for each in (plain, others))
     )
-    found, need = [], _rows_needed(sketch.looked_at, rows.num_rows)
+    found, need = [], LEAST_EXPECTED * max(1.0, sketch.looked_at / rows.num_rows)
     for place, ours, lacking in zip([*plain, *others], values, missing.tolist(), strict=True):
         ours = ours[: len(ours) - lacking]
         lacked = int(numbers.missing[place])
@@ -179,12 +179,16 @@ def _rows_needed(then: int, now: int) -> float:
 
 
 def _merged(parts: Sequence[_Part], need: float) -> list[_Part]:
-    """Return neighbouring parts as one where they have too few rows."""
+    """Return neighbouring parts as one where they have too few rows of the training.
+
+    Those of now must not decide: a part that stands by itself because it has many of them would
+    differ by that alone.
+    """
     found: list[_Part] = []
     then = now = 0
     for part in parts:
         then, now = then + part[0], now + part[1]
-        if then + now >= need:
+        if then >= need:
             found.append((then, now))
             then = now = 0
     if then + now:
@@ -199,9 +203,9 @@ class _Compared:
 
     missing_then: float
     missing_now: float
-    psi: float | None = None
-    psi_by_chance: float | None = None
-    p_value: float | None = None
+    psi: float | None
+    psi_by_chance: float | None
+    p_value: float
 
     def of(
         self,
@@ -253,14 +257,13 @@ def _compared(rows: _Part, parts: list[_Part], missing: _Part, rare: list[_Part]
         shares = (counts + 0.5) / (counts.sum(axis=0) + len(parts) / 2)
         psi = float(((shares[:, 1] - shares[:, 0]) * np.log(shares[:, 1] / shares[:, 0])).sum())
         by_chance = float((len(parts) - 1) * (1 / then + 1 / now))
-    # One part, and nothing rare, says nothing.
-    says = len(parts) > 1 or any(now for _, now in rare)
     return _Compared(
         missing_then=missing[0] / rows[0],
         missing_now=missing[1] / rows[1],
         psi=psi,
         psi_by_chance=by_chance,
-        p_value=min(1.0, len(p_values) * min(p_values)) if says else None,
+        # Where nothing could be compared too: whether it could must not follow from the values.
+        p_value=min([1.0, *(len(p_values) * each for each in p_values)]),
     )
 
 

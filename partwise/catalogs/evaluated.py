@@ -42,7 +42,7 @@ LEVEL = "model_level"
 DRIFT = "drift/"
 """Begins the metrics that say how features of the key drifted."""
 TESTS = f"{DRIFT}tests"
-"""Features of which a test could tell whether they drifted."""
+"""Features that were compared with those of the training."""
 _DRIFT = ("p_value", "psi", "psi_by_chance", "missing_then", "missing_now", "new_categories")
 DRIFT_LEVEL = 0.01
 """Of the features that are flagged over all keys, at most this share is so by chance."""
@@ -101,7 +101,7 @@ class Evaluated:
     `drifted`: whether it is flagged. Features whose p-value is above 1 % are left out: none of
     them can be."""
     tests: int
-    """Of how many features, over all keys, a test could tell."""
+    """How many features were compared, over all keys."""
 
     @classmethod
     def open(cls, run_id: str, store: Store | str | Path = "artifacts") -> "Evaluated":
@@ -239,10 +239,10 @@ def _evaluated(kind: type[Evaluated], run: Run) -> Evaluated:
 
 def drift_metrics(found: Sequence[FeatureDrift]) -> dict[str, float]:
     """Return what an evaluation keeps of the drift of a key's features, as metrics."""
-    tested = [each for each in found if each.p_value is not None and each.kind != "time"]
+    tested = [each for each in found if each.kind != "time"]
     metrics = {TESTS: float(len(tested))} if tested else {}
     for each in tested:
-        if each.p_value is not None and each.p_value <= DRIFT_LEVEL:
+        if each.p_value <= DRIFT_LEVEL:
             facts = {name: getattr(each, name) for name in _DRIFT}
             metrics |= {
                 f"{DRIFT}{name}/{each.feature}": float(value)

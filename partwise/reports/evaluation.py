@@ -59,7 +59,7 @@ class EvaluationReport:
     picture: MetricPicture
     """The metric now against the one of before."""
     tests: int
-    """Features, over all keys, of which a test could tell whether they drifted."""
+    """Features that were compared, over all keys."""
     drifted: tuple[tuple[str, int], ...]
     """Features, and of how many keys they drifted."""
     drifted_keys: int

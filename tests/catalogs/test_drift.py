@@ -119,7 +119,6 @@ def test_of_odd_columns_a_change_is_found(then, now):
     if then == [None] * 60:
         then = pa.array(then, pa.float64())
     found = compared(then, now)
-    assert found.p_value is not None
     assert found.p_value < 1e-4
     assert found.rows_then == len(then)
     assert found.rows_now == len(now)
@@ -127,7 +126,7 @@ def test_of_odd_columns_a_change_is_found(then, now):
 
 def test_of_few_rows_nobody_can_tell():
     assert compared([1.0, 2.0, 3.0], [2.0]).psi is None
-    assert compared([1.0, 2.0] * 30, [1.0, 2.0]).p_value in (None, 1.0)
+    assert compared([1.0, 2.0] * 30, [1.0, 2.0]).p_value == 1
     assert drift_of(make_sketch(pa.table({"x": [1.0]})), pa.table({"x": pa.nulls(0)})) == []
     assert drift_of(make_sketch(pa.table({"x": pa.nulls(0)})), pa.table({"x": [1.0]})) == []
 
@@ -152,7 +151,6 @@ def test_times_are_compared_and_never_flagged():
     then, now = days[:60], days[60:]
     found = compared(then, now)
     assert found.kind == "time"
-    assert found.p_value is not None
     assert found.p_value < 1e-9
     assert flagged(drift_table([found])).to_pylist() == [False]
     later = pa.array(np.arange(60).astype("datetime64[D]").astype("datetime64[ns]"))

@@ -275,7 +275,11 @@ def test_one_partition_and_its_log_are_shown(store, mixed_run) -> None:
     assert partwise(*words, "--key", "s2", "--logs") == Ended(0, "", "")
     record = json.loads(partwise(*words, "--key", "s5", "--json").out)
     assert (record["store"], record["status"], record["rows"]) == ("s5", "DONE", DAYS)
-    assert {file["filename"] for file in record["artifacts"]} == {"log.txt", "model.pkl", "partwise-sketch.bin"}
+    assert {file["filename"] for file in record["artifacts"]} == {
+        "log.txt",
+        "model.pkl",
+        "partwise-sketch.bin",
+    }
     whole = json.loads(partwise(*words, "--json").out)
     assert whole["counts"] == {"DONE": 5, "FAILED": 2, "SKIPPED": 1}
     assert whole["status"] == "PARTIAL_FAILURE"
