@@ -112,10 +112,21 @@ def make_sketch(table: pa.Table, left_out: Sequence[str] = (), label: str = "") 
 
 
 def some_rows(table: pa.Table) -> pa.Table:
-    """Return rows, or a sample of them spread over all: always the same ones."""
+    """Return rows, or a sample of them spread over all: always the same ones.
+
+    Of a sample only the columns are there that can be sketched.
+    """
     count = table.num_rows
     if count <= MOST_ROWS:
         return table
+    columns = {}
+    for field in table.schema:
+        if kind_of(field.type):
+            column = table.column(field.name)
+            # Views cannot be taken from.
+            is_view = pa.types.is_string_view(field.type)
+            columns[field.name] = column.cast(pa.large_string()) if is_view else column
+    table = pa.table(columns)
     # A row of each stretch, by chance: every n-th would be the same hour of each day.
     steps = np.arange(MOST_ROWS) + np.random.default_rng(count).random(MOST_ROWS)
     return table.take(pa.array((steps * (count / MOST_ROWS)).astype(np.int64).clip(0, count - 1)))

@@ -159,6 +159,19 @@ def test_of_a_large_partition_the_same_rows_are_looked_at():
     assert np.bincount((chosen // 10_000).astype(int)).tolist() == [1000] * 10
 
 
+def test_columns_that_cannot_be_sampled_break_no_training():
+    rows = 2 * MOST_ROWS
+    ends = pa.RunEndEncodedArray.from_arrays(pa.array([rows], pa.int32()), pa.array([1.0]))
+    views = pa.array(["a", "b"] * MOST_ROWS)
+    table = pa.table({"ends": ends, "text": views.cast(pa.string_view())})
+    table = table.append_column("bytes", views.cast(pa.binary()).cast(pa.binary_view()))
+    [text] = make_sketch(table).categories
+    assert (text.name, sum(text.counts.values())) == ("text", MOST_ROWS)
+    nothing = make_sketch(table.select(["ends"]))
+    assert (nothing.rows, nothing.names) == (rows, ())
+    assert decode(encode(nothing)).rows == rows
+
+
 def test_a_column_of_60_rows_takes_few_bytes():
     random = np.random.default_rng(0)
     table = pa.table({f"x{n}": random.normal(size=60) for n in range(8)})
