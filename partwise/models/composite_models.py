@@ -17,6 +17,9 @@ from partwise.errors import ColumnError
 from partwise.models.plain_models import PlainModel, check_steps, steps_of
 from partwise.tables.steps import StepScale
 
+_MOST_IN_WINDOWS = 4_000_000
+"""Values of which means are made at one time."""
+
 PredictWith = Callable[[pa.Table, Any], Any]
 """Predicts rows with a model inside."""
 
@@ -130,13 +133,10 @@ def with_lags(
         lags: How many steps back single values lie.
         means: Lengths of windows that end at the least of the lags; what is known in them counts.
     """
-    columns = [values[places - lag] for lag in lags]
-    for window in means:
-        ends = places - min(lags)
-        found = values[ends[:, None] - np.arange(window)[::-1]]
-        known = np.isfinite(found)
-        total, count = np.where(known, found, 0).sum(axis=1), known.sum(axis=1)
-        columns.append(np.where(count > 0, total / np.maximum(count, 1), np.nan))
+    columns = [
+        *(values[places - lag] for lag in lags),
+        *(_rolling_mean(values, places - min(lags), window) for window in means),
+    ]
     for name, column in zip(lag_names(lags, means), columns, strict=True):
         if name in table.column_names:
             raise ColumnError(
@@ -145,6 +145,19 @@ def with_lags(
             )
         table = table.append_column(name, pa.array(column))
     return table
+
+
+def _rolling_mean(values: np.ndarray, ends: np.ndarray, window: int) -> np.ndarray:
+    means = np.empty(len(ends))
+    # All windows at once, but of a long series.
+    at_once = max(1, _MOST_IN_WINDOWS // window)
+    for begin in range(0, len(ends), at_once):
+        part = slice(begin, begin + at_once)
+        found = values[ends[part, None] - np.arange(window)[::-1]]
+        known = np.isfinite(found)
+        total, count = np.where(known, found, 0).sum(axis=1), known.sum(axis=1)
+        means[part] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return means
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
