@@ -1,7 +1,8 @@
 """Thousands of series by time: AutoETS, and a booster of each on columns of lags.
 
 mlforecast trains one model for all series where nothing else is asked for. So it stands here
-twice: as it is, and with its lags made first and a booster of each series in a loop, as we do.
+three times: as it is, with its lags made first and a booster of each series in a loop, as we do,
+and trained and asked for forecasts for each series by itself, which are then equal to ours.
 """
 
 from collections.abc import Mapping
@@ -13,8 +14,11 @@ from benchmarks.frame.row import OUT, Contestant, Goal, Place, Row, ratio
 
 DAYS, SEASON, HORIZON, WORKERS, ROUNDS = 400, 7, 28, 2, 50
 LAGS = (28, 35, 42)
+NEAR_LAGS, MEAN = (1, 7, 14), 7
 SETTINGS = {"num_threads": 1, "verbose": -1, "seed": 1}
 ETS, BOOSTER = "partwise, AutoETS", "partwise, a booster each on lags"
+LAGGED = "partwise, Lagged: a booster each, and its forecasts"
+THEIR_LAGGED = "mlforecast in a loop: a booster each, and its forecasts (peers' environment)"
 THEIR_ETS = "statsforecast, AutoETS (peers' environment)"
 ONE = "mlforecast, one model for all (peers' environment)"
 EACH = "mlforecast's lags, a booster each in a loop (peers' environment)"
@@ -38,17 +42,26 @@ def row(place: Place) -> Row:
         title="Forecasting",
         work=f"{DAYS} days each of {of_ets:,} series by AutoETS with season {SEASON}, {HORIZON} "
         f"days ahead, and of {series:,} series by LightGBM, {ROUNDS} rounds, on lags of "
-        f"{', '.join(map(str, LAGS))} days; {WORKERS} processes of one thread.",
+        f"{', '.join(map(str, LAGS))} days; and of {of_ets:,} series on lags of "
+        f"{', '.join(map(str, NEAR_LAGS))} days and a mean of {MEAN}, with forecasts of {HORIZON} "
+        f"days that go on from themselves; {WORKERS} processes of one thread.",
         contestants=[
             ours(ETS, "ets"),
             theirs(THEIR_ETS, "statsforecast", "Parquet"),
             ours(BOOSTER, "booster"),
             theirs(EACH, "each", "text files"),
+            ours(LAGGED, "lagged"),
+            *([] if place.quick else [theirs(THEIR_LAGGED, "lagged_each", "Parquet")]),
             *([] if place.quick else [theirs(ONE, "mlforecast", "nothing")]),
         ],
         goals=[
             Goal(f"{ETS} / {THEIR_ETS}", 1.2, ratio(ETS, THEIR_ETS)),
             Goal(f"{BOOSTER} / {EACH}", 1.2, ratio(BOOSTER, EACH)),
+            *(
+                []
+                if place.quick
+                else [Goal(f"{LAGGED} / {THEIR_LAGGED}", 1.2, ratio(LAGGED, THEIR_LAGGED))]
+            ),
         ],
         turns=1,
         limit_s=place.size(3600, 90),
@@ -104,6 +117,48 @@ def _train(rows: Any, trainer: Any, out: Path) -> Mapping[str, float]:
     cluster = LocalCluster(workers=WORKERS)
     run = train_models(rows, "unique_id", trainer, store=str(out), cluster=cluster)
     return {"series": run.counts["DONE"]}
+
+
+def by_lagged(folder: Path, out: Path) -> Mapping[str, float]:
+    """Train a booster of each series on its lags by partwise, and forecast."""
+    import pandas as pd
+
+    from partwise import Lagged, LightGBMTrainer, LocalCluster, run_inference, train_models
+
+    rows = pd.read_parquet(folder / "ets.parquet")
+    booster = LightGBMTrainer(label="y", rounds=ROUNDS, params={"seed": 1})
+    lags = {"lags": NEAR_LAGS, "means": (MEAN,), "horizon": HORIZON}
+    trainer = Lagged(booster, **lags, time="ds", holdout=None)
+    days = pd.date_range(rows["ds"].max(), periods=HORIZON + 1)[1:]
+    future = rows[["unique_id"]].drop_duplicates().merge(pd.DataFrame({"ds": days}), how="cross")
+    place = {"store": str(out), "cluster": LocalCluster(workers=WORKERS)}
+    train_models(rows, "unique_id", trainer, **place, run_id="lagged")
+    used = run_inference(future, "unique_id", "lagged", **place, run_id="forecasts")
+    return {"series": used.counts["DONE"], "forecasts": used.predictions().num_rows}
+
+
+def by_lagged_each(folder: Path, out: Path) -> Mapping[str, float]:
+    """Train a booster of each series by itself by mlforecast, in two processes, and forecast."""
+    import joblib
+    import pandas as pd
+
+    groups = pd.read_parquet(folder / "ets.parquet").groupby("unique_id")
+    found = pd.concat(
+        joblib.Parallel(n_jobs=WORKERS)(joblib.delayed(_forecast)(part) for _, part in groups)
+    )
+    found.to_parquet(out / "forecasts.parquet")
+    return {"series": found["unique_id"].nunique(), "forecasts": len(found)}
+
+
+def _forecast(part: Any) -> Any:
+    import lightgbm
+    from mlforecast import MLForecast
+    from mlforecast.lag_transforms import RollingMean
+
+    model = lightgbm.LGBMRegressor(n_estimators=ROUNDS, **SETTINGS)
+    means = {min(NEAR_LAGS): [RollingMean(MEAN)]}
+    lags = MLForecast([model], freq="D", lags=list(NEAR_LAGS), lag_transforms=means)
+    return lags.fit(part, static_features=[]).predict(HORIZON)
 
 
 def by_statsforecast(folder: Path, out: Path) -> Mapping[str, float]:
@@ -168,5 +223,7 @@ if __name__ == "__main__":
             "statsforecast": by_statsforecast,
             "mlforecast": by_mlforecast,
             "each": by_each,
+            "lagged": by_lagged,
+            "lagged_each": by_lagged_each,
         }
     )
