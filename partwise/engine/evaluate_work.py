@@ -118,7 +118,9 @@ class EvaluateWork:
         numbers = label_numbers(self.label, actual[self.label], classes)
         places = np.flatnonzero(np.isfinite(numbers))
         if self.latest_by:
-            order = pc.sort_indices(actual[self.latest_by], null_placement="at_start").to_numpy()
+            times = actual[self.latest_by]
+            # Nulls come last: they are to come first.
+            order = np.roll(pc.sort_indices(times).to_numpy(), times.null_count)
             places = order[np.isin(order, places)]
         identities = self._identities(actual)[places]
         # Of equal ones the last, hence the latest: the first of the reversed.
