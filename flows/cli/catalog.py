@@ -13,6 +13,7 @@ from cyclopts.validators import Number
 
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.documents import CATALOGS, versions_of
+from partwise.catalogs.evaluated import evaluations_of
 from partwise.flows.cli import output
 from partwise.flows.cli.options import Json, StoreUrl
 from partwise.flows.cli.pages import check_page, write_page
@@ -173,20 +174,24 @@ def compare_versions(
 def show_history(
     name: Name, key: Key, /, *, store: StoreUrl = "artifacts", as_json: Json = False
 ) -> int:
-    """Show which champions a key has had, since when, and on what grounds.
+    """Show which champions a key has had, on what grounds, and how what they predicted came true.
 
     Args:
         name: The catalog.
         key: The key, with commas between several columns, or its partition_id.
         store: A folder, or a URL such as s3://bucket/folder.
-        as_json: Print a JSON object per version that changed it.
+        as_json: Print a JSON object per version that changed it, and per evaluation.
     """
-    table = Catalog.open(name, Store.parse(store)).history(key)
+    opened = Catalog.open(name, Store.parse(store))
+    table, judged = opened.history(key), evaluations_of(opened, key)
     if as_json:
-        for row in _rows(table):
+        for row in (*_rows(table), *judged.to_pylist()):
             output.print_json(row)
         return 0
     _print_rows(table, ("version", "made_at", "action", "who", *_CHAMPION))
+    if judged.num_rows:
+        rows = list(zip(*(column.to_pylist() for column in judged.columns), strict=True))
+        output.print_table(judged.column_names, rows)
     return 0
 
 

@@ -4,19 +4,25 @@ A run of evaluate_predictions keeps it in its ledger as metrics, by the names th
 """
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from partwise.catalogs.catalog import Catalog
+from partwise.catalogs.documents import CATALOG_SCHEME
 from partwise.catalogs.drift import FeatureDrift, flagged
-from partwise.errors import InputError
+from partwise.errors import InputError, PartwiseError
 from partwise.formatting import counted
+from partwise.runs.contents import READ_THREADS, list_runs
 from partwise.runs.ledger import KEY_PREFIX, metric_values
-from partwise.runs.run import Run
+from partwise.runs.run import ONLY, Run
 from partwise.store.store import Store
+from partwise.tables.keys.partition_keys import Key
 
 PREDICTED = "predicted_rows"
 """Predictions of the key: those that have come true, are pending, or are no finite numbers."""
@@ -44,6 +50,7 @@ DRIFT = "drift/"
 TESTS = f"{DRIFT}tests"
 """Features that were compared with those of the training."""
 _DRIFT = ("p_value", "psi", "psi_by_chance", "missing_then", "missing_now", "new_categories")
+_TIME = pa.timestamp("us", tz="UTC")
 DRIFT_LEVEL = 0.01
 """Of the features that are flagged over all keys, at most this share is so by chance."""
 
@@ -184,6 +191,49 @@ class Evaluated:
         names = [name for name in self.keys.column_names if name.startswith(KEY_PREFIX)]
         found = self.keys.select(names).filter(pa.array(chosen))
         return found.rename_columns([name.removeprefix(KEY_PREFIX) for name in names])
+
+
+def evaluations_of(catalog: Catalog, key: Key = ONLY) -> pa.Table:
+    """Return how the predictions of a catalog's key came true, a row a run, the oldest first.
+
+    Of all runs of evaluate_predictions in the store whose inference used a version of the catalog:
+    each is read. Columns: evaluation, finished_at, inference, metric, value,
+    value_then, rows (with a label), rows_then, pending_rows, drifted_features, verdict.
+
+    Raises:
+        InputError: No key was given, and the catalog has key columns.
+        KeyClassError: It is of another class.
+    """
+    name = catalog.partition_id(key)
+    mine = f"{CATALOG_SCHEME}{catalog.name}"
+
+    def rows(run_id: str) -> pa.Table | None:
+        try:
+            run = Run.open(run_id, catalog.store)
+            if run.kind != "evaluate" or mine not in run.document.models or run.summary is None:
+                return None
+            found = Evaluated.of(run)
+        except PartwiseError:
+            return None  # removed meanwhile, or damaged: that is for `runs verify` to say
+        table = found.table
+        row = table.filter(pc.equal(table["partition_id"], name))
+        n = row.num_rows
+        values: dict[str, Any] = {
+            "evaluation": pa.repeat(run_id, n),
+            "finished_at": pa.repeat(pa.scalar(run.summary.finished_at, _TIME), n),
+            "inference": pa.repeat(found.inference_run_id, n),
+            "metric": pa.repeat(found.metric, n),
+            "value": row[found.metric],
+            "rows": row[LABELLED],
+        }
+        same = (VALUE_THEN, ROWS_THEN, PENDING, "drifted_features", "verdict")
+        return pa.table(values | {each: row[each] for each in same})
+
+    with ThreadPoolExecutor(READ_THREADS) as threads:
+        found = [each for each in threads.map(rows, list_runs(catalog.store)) if each is not None]
+    if not found:
+        return pa.table({"evaluation": pa.array([], pa.string())})
+    return pa.concat_tables(found, promote_options="permissive").sort_by("finished_at")
 
 
 def _evaluated(kind: type[Evaluated], run: Run) -> Evaluated:

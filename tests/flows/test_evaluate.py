@@ -1,5 +1,6 @@
 """Whether predictions came true: labels that are late, twice, corrected, of another class."""
 
+import json
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from partwise.catalogs.catalog import Catalog
-from partwise.catalogs.evaluated import Evaluated
+from partwise.catalogs.evaluated import Evaluated, evaluations_of
 from partwise.catalogs.rules import Everything
 from partwise.errors import ColumnError, InputError, KeyClassError, RunFailedError
 from partwise.flows import evaluate_predictions, promote_models, run_inference, train_models
@@ -171,6 +172,22 @@ def test_the_champion_is_the_one_that_predicted_and_not_the_one_of_today(evaluat
     catalog.retire(["a"])
     after = by_key(Evaluated.of(evaluate(labels_of(sales(2)), run_id="after")))
     assert after == before
+
+
+def test_the_history_of_a_key_has_its_evaluations(evaluate, store, capsys):
+    evaluate(labels_of(sales(2, shift=5)), run_id="heard")
+    main(["catalog", "history", "sales", "b", "--store", str(store), "--json"])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    [judged] = [line for line in lines if line.get("evaluation") == "heard"]
+    assert (judged["inference"], judged["metric"], judged["rows"]) == ("catalog", "rmse", ROWS)
+    assert judged["value"] > 3 * judged["value_then"]
+    main(["catalog", "history", "sales", "b", "--store", str(store)])
+    assert "heard" in capsys.readouterr().out
+    # Of those of a run without the catalog nothing is there.
+    evaluate(labels_of(sales(2)), "plain", run_id="elsewhere")
+    found = evaluations_of(Catalog.open("sales", store), "b")["evaluation"].to_pylist()
+    assert "heard" in found
+    assert "elsewhere" not in found
 
 
 def test_it_is_called_from_the_command_line(store, tmp_path, capsys):
