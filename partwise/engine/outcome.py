@@ -87,7 +87,8 @@ class Outcome:
     retired: bool = False
     """Whether the child should be replaced: for that reason, or it holds on to too much memory."""
     artifacts: Mapping[str, bytes] = field(default_factory=dict)
-    """What it uploaded, by filename. This and what follows is known outside the child only."""
+    """What it uploaded, by filename. The child sends small files beside a model along; the others,
+    and what follows, are known outside it only."""
     peak_memory_bytes: int | None = None
     is_starved: bool = False
     """Whether it may have failed for want of memory: over its limit, killed by the kernel, or since

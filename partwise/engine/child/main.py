@@ -364,11 +364,15 @@ class Child:
 
     def _success(self, index: int, produced: Produced) -> Outcome:
         rows = None
-        # Before the outcome, with which the worker puts them together when it comes.
+        # Small ones with the outcome: a message for each took 20 us more. Others before it, with
+        # which the worker puts them together when it comes.
+        small = {}
         for filename, content in produced.files.items():
-            self.connection.send(
-                Artifact(index=index, filename=filename, content=self.enclose(content))
-            )
+            if len(content) <= INLINE_BYTES:
+                small[filename] = content
+            else:
+                enclosed = self.enclose(content)
+                self.connection.send(Artifact(index=index, filename=filename, content=enclosed))
         model = produced.model
         if model is not None and isinstance(model.content, str):
             model = replace(model, content=self._hand_over(Path(model.content)))
@@ -385,6 +389,7 @@ class Child:
             model=model,
             rows=rows,
             candidate=produced.candidate,
+            artifacts=small,
         )
 
     def _hand_over(self, path: Path) -> Content:

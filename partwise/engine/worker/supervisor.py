@@ -223,6 +223,7 @@ class Supervisor:
         # Of most small partitions nothing is known here, and a copy takes a while.
         if not artifacts and peak is None:
             return outcome
+        artifacts = {**artifacts, **outcome.artifacts}
         return replace(outcome, artifacts=artifacts, peak_memory_bytes=peak)
 
     def _answer(self, child: ChildProcess, request: ArtifactRequest) -> None:
