@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from partwise.connector.context import MemoryLink, PartitionContext
 from partwise.connector.data_connector import DataConnector
@@ -26,6 +27,7 @@ from partwise.trainers import (
     LightGBMTrainer,
     Linear,
     RandomForest,
+    TrainerSettings,
     Tuned,
     XGBoostTrainer,
     default_predict,
@@ -216,6 +218,21 @@ def test_a_series_too_short_is_skipped():
     outcome = train(Lagged(LINEAR, lags=(7,), time="ds", holdout=None), counting(7))
     assert isinstance(outcome, Skip)
     assert outcome.reason == "too short: 7 steps of time, and 8 are needed"
+
+
+def test_rows_far_ahead_are_not_stepped_to():
+    times = np.datetime64("2026-01-05T00:00:00") + np.append(np.arange(40), 10**8 + 39)
+    table = pa.table({"ds": times, "y": np.arange(41.0)})
+    holdout = HoldoutByTime("ds", start="2027-01-01")
+    outcome = train(Lagged(LINEAR, time="ds", holdout=holdout), table)
+    assert "up to 100000000 steps after 40 rows, which is not a series" in outcome.reason
+
+
+def test_settings_come_back_from_json():
+    trainer = Lagged(LINEAR, lags=(1, 7), means=(7,), time="ds", strategy="direct", horizon=7)
+    for each in (trainer, Best([trainer], label="y"), Tuned(trainer, {"alpha": randint(1, 9)})):
+        written = json.loads(each.model_dump_json())
+        assert TypeAdapter(TrainerSettings).validate_python(written) == each
 
 
 def test_a_lack_of_what_is_to_be_known_is_said():

@@ -187,6 +187,9 @@ class Lagged(ForecastTrainer):
         horizon = self.horizon
         column = rows.table.column(self._time_column())
         if test is not None and (ahead := self._steps_of(scale, column, test)).size:
+            if ahead.max() > MOST_GAPS * len(places):
+                steps = f"{ahead.max()} steps after {len(places)} rows"
+                return Skip(f"rows that are scored on are up to {steps}, which is not a series")
             # Of direct models too: those of the first step come after that of the last.
             horizon = max(horizon, int(ahead.max()))
         present = train & times_of(column).present
