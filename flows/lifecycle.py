@@ -21,7 +21,7 @@ from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.evaluated import Evaluated
 from partwise.catalogs.rules import Everything, Improvement, Rule
 from partwise.engine.options import ExecutionOptions
-from partwise.errors import CatalogNotFoundError, PartwiseError
+from partwise.errors import CatalogNotFoundError, NoRowsError, PartwiseError
 from partwise.flows.compare_models import compare_models
 from partwise.flows.evaluate_predictions import evaluate_predictions
 from partwise.flows.orchestration.block_parameters import StoreParameter
@@ -57,11 +57,11 @@ class DoneNight:
     """What a night came to."""
 
     evaluation: Run | None
-    """None: nothing was predicted before, or no labels of it are there yet."""
+    """None: nothing that has labels by now was predicted before."""
     training: Run | None
-    """None: no key got worse, and none is new."""
+    """None: no key got worse, and none is new; or these have no rows to train on yet."""
     comparison: Run | None
-    """None: nothing was trained, or the catalog is new."""
+    """None: no model was trained, or the catalog is new."""
     inference: Run
     catalog: Catalog
     """The version that inferred."""
@@ -179,8 +179,11 @@ def lifecycle(
         if found is not None:
             check_gate(found, max_worse_fraction)
         training = comparison = None
-        if found is None or found.keys_to_train().num_rows:
-            training = stages.train(trainer, "" if found is None else found.run_id)
+        if is_first(night, _newest(catalog, opened)):
+            training = stages.train(trainer)
+        elif found is not None and found.keys_to_train().num_rows:
+            training = stages.train(trainer, only=found.run_id)
+        if training is not None and training.counts.get("DONE"):
             comparison = stages.promote(training, rule)
         inference = stages.infer(
             inference_data if _is_given(inference_data) else stages.data,
@@ -245,17 +248,23 @@ class _Stages:
             **self.shared,
         )
 
-    def train(self, trainer: Any, only: str) -> Run:
-        """Train the keys that an evaluation found; all, where there is none."""
-        return train_models(
-            self.data,
-            self.partition_by,
-            trainer,
-            only=only,
-            filter=[(self.time, "<", self.split)],
-            run_id=self.night.run_id("train"),
-            **self.shared,
-        )
+    def train(self, trainer: Any, only: str = "") -> Run | None:
+        """Train all keys, or those that an evaluation found; None: these have no rows yet."""
+        try:
+            return train_models(
+                self.data,
+                self.partition_by,
+                trainer,
+                only=only,
+                filter=[(self.time, "<", self.split)],
+                run_id=self.night.run_id("train"),
+                **self.shared,
+            )
+        except NoRowsError as error:
+            if not only:
+                raise
+            run_logger().warning("Nothing is trained: %s", error)
+            return None
 
     def promote(self, training: Run, rule: Rule) -> Run | None:
         """Compare new models with the champions, and promote by the rule.

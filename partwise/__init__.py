@@ -108,6 +108,7 @@ _MODULES = {
             "IntegrityError",
             "ClusterError",
             "GateError",
+            "NoRowsError",
             "OutputError",
         ),
         *(

@@ -3,6 +3,7 @@
     PartwiseError
     ├── InputError (ValueError)            what the caller gave cannot be used; nothing was written
     │   ├── SourceError                    rows cannot be read, or there are none
+    │   │   └── NoRowsError                a filter, or a choice of keys, leaves no row
     │   ├── ColumnError                    a column is missing, twice, or of an unfit type
     │   ├── NullKeyError                   a key is null under the policy "error"
     │   ├── KeyClassError                  keys are of another class than in the run they meet
@@ -80,6 +81,10 @@ class SourceError(InputError):
     """Rows cannot be read from the source, or it has none."""
 
     final = False
+
+
+class NoRowsError(SourceError):
+    """A filter, or a choice of keys, leaves no row."""
 
 
 class ColumnError(InputError):

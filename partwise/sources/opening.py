@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import ValidationError
 
-from partwise.errors import ColumnError, InputError, SourceError
+from partwise.errors import ColumnError, InputError, NoRowsError, SourceError
 from partwise.formatting import shortened
 from partwise.renamed import block_of_today
 from partwise.sources.descriptions import Source, SourceDescription
@@ -167,12 +167,12 @@ class _SelectedSource:
         filter_ = self.selection.conditions
         if self._only is not None:
             some = " that pass the filter" if filter_ else ""
-            raise InputError(
+            raise NoRowsError(
                 f"None of the {len(self._only.filter.hashes):,} keys of only= has rows{some}."
             )
         if filter_ is not None:
             rows = "rows" if self.rows.rows is None else f"{self.rows.rows} rows"
-            raise SourceError(f"The filter {filter_} leaves none of the {rows}: loosen it.")
+            raise NoRowsError(f"The filter {filter_} leaves none of the {rows}: loosen it.")
 
     def description(self) -> SourceDescription:
         return self._description

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from partwise.catalogs.catalog import Catalog
@@ -131,6 +132,33 @@ def test_old_nights_go_but_for_their_champions(night, tmp_path) -> None:
     assert str(NIGHTS[2]) in days
     catalog = Catalog.open("sales", tmp_path)
     assert catalog.model("a") is not None
+
+
+def test_a_night_goes_on_where_nothing_can_be_judged_or_trained_yet(
+    night, tmp_path, cluster
+) -> None:
+    """No row of the days that were predicted is there; or a new key has none to be trained on."""
+    rows = rows_until(NIGHTS[0])
+    night(tmp_path, NIGHTS[0])
+    later = NIGHTS[0] + timedelta(30)
+    shared = {"compare_days": 21, "store": tmp_path, "cluster": cluster}
+    known = rows.filter(pc.less(rows["day"], pa.scalar(NIGHTS[0])))
+    stopped = lifecycle(
+        known, "key", TRAINER, "sales", "day", "y", inference_data=rows_until(later),
+        day=later.isoformat(), **shared,
+    )  # fmt: skip
+    assert set(Evaluated.of(stopped.evaluation).verdicts) == {"pending"}
+    assert stopped.training is None
+    assert stopped.catalog.version == 1
+    days = later + timedelta(1)
+    found = rows_until(days)
+    chosen = pc.or_(pc.equal(found["key"], "a"), pc.equal(found["key"], "f"))
+    fresh = found.filter(
+        pc.and_(chosen, pc.greater(found["day"], pa.scalar(later - timedelta(21))))
+    )
+    done = lifecycle(fresh, "key", TRAINER, "sales", "day", "y", day=days.isoformat(), **shared)
+    assert Evaluated.of(done.evaluation).keys_to_train()["key"].to_pylist() == ["f"]
+    assert (done.training, done.catalog.version) == (None, 1)
 
 
 @pytest.mark.slow
