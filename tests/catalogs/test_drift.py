@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from scipy import stats
 
 from partwise.catalogs.drift import (
     FeatureDrift,
@@ -16,6 +15,9 @@ from partwise.catalogs.drift import (
     flagged,
 )
 from partwise.tables.sketches import decode, encode, make_sketch
+from tests.lazily import Lazily
+
+stats = Lazily("scipy.stats")
 
 
 def drift_table(found: list[FeatureDrift]) -> pa.Table:
