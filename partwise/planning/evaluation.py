@@ -36,6 +36,7 @@ from partwise.sources.derived import stacked
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import open_source, values_as
 from partwise.store.store import Store
+from partwise.tables.calendar import in_zones
 from partwise.tables.column_names import columns_there, names_in_words
 from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes, key_columns
 from partwise.trainers import resolve_trainer
@@ -170,7 +171,7 @@ def prepare_evaluation(
         wanted = [*wanted, *rest]
     both = stacked(
         source.narrowed(wanted),
-        open_source(predictions.rows),
+        open_source(in_zones(predictions.rows, _zones(source.schema))),
         _SOURCE,
         ("the rows", f"the predictions of {run.run_id!r}"),
     )
@@ -200,6 +201,12 @@ def prepare_evaluation(
         packages=packages,
         models=tuple(_with_values(each, keys, metric, store) for each in predictions.models),
     )
+
+
+def _zones(schema: pa.Schema) -> dict[str, str]:
+    """Return the zones of columns of times that have one."""
+    times = (field for field in schema if pa.types.is_timestamp(field.type))
+    return {field.name: field.type.tz for field in times if field.type.tz}
 
 
 def _on_columns(

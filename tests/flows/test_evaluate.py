@@ -165,6 +165,26 @@ def test_rows_that_nobody_could_join_are_refused_before_any_work(evaluate, store
         evaluate(rows, on=[], run_id="no-identity")
 
 
+def test_labels_of_another_zone_are_those_of_the_same_instants(store, cluster):
+    """Of 23:30 in Amsterdam the day of UTC is another one in winter as in summer."""
+    rows = sales(2)
+    days = np.array(rows["day"].to_pylist(), "datetime64[us]") + np.timedelta64(22, "h")
+    instants = pa.array(days, pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
+    zoned = rows.set_column(1, "day", instants)
+    run_inference(
+        zoned.drop_columns("value"), "key", training_run_id="night", run_id="zoned", store=store,
+        cluster=cluster, keep_columns=["day"], on_missing_model="skip",
+    )  # fmt: skip
+    elsewhere = zoned.set_column(1, "day", instants.cast(pa.timestamp("s", "Europe/Amsterdam")))
+    shared = {"on": "day", "label": "value", "store": store, "cluster": cluster}
+    found = [
+        by_key(Evaluated.of(evaluate_predictions(each, inference_run_id="zoned", **shared)))
+        for each in (zoned, elsewhere)
+    ]
+    assert found[0] == found[1]
+    assert found[0]["a"]["labelled_rows"] == ROWS
+
+
 def test_the_champion_is_the_one_that_predicted_and_not_the_one_of_today(evaluate, store):
     """After a rollback, or a promotion, the inference still names the version that it used."""
     before = by_key(Evaluated.of(evaluate(labels_of(sales(2)), run_id="before")))
