@@ -66,7 +66,7 @@ VERDICTS = {
 """What becomes of a key, the worst first, and what a sentence says of such keys."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Evaluated:
     """An evaluation of predictions, as columns over n keys.
 
@@ -125,6 +125,12 @@ class Evaluated:
     def of(cls, run: Run) -> "Evaluated":
         """Read what a run found, as `open` does."""
         return _evaluated(cls, run)
+
+    def __repr__(self) -> str:
+        verdicts = self.verdicts
+        counts = ((int((verdicts == verdict).sum()), verdict) for verdict in VERDICTS)
+        found = ", ".join(f"{count:,} {verdict}" for count, verdict in counts if count)
+        return f"Evaluated({self.run_id!r}, {counted(len(verdicts), 'key')}: {found})"
 
     @property
     def increases(self) -> np.ndarray:

@@ -26,12 +26,13 @@ from partwise.errors import (
 from partwise.evaluation.scores import Metric, check_metric, find_metric
 from partwise.planning.comparison import label_of
 from partwise.planning.earlier_rows import recipe_of
-from partwise.planning.models import check_first_keys, open_models
+from partwise.planning.models import check_first_keys
 from partwise.planning.partitions import keys_of, plan_of, prepared
 from partwise.runs.documents import RUN_SCHEME
+from partwise.runs.exports import has_one_model, ledger_of_models
 from partwise.runs.outputs import output_schemas
 from partwise.runs.run import Run
-from partwise.runs.stored_models import ModelSet
+from partwise.runs.stored_models import ModelSet, model_set, models_of
 from partwise.sources.derived import stacked
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import open_source, values_as
@@ -102,10 +103,24 @@ def open_predictions(call: EvaluateCall, store: Store) -> Predictions:
     level = [_LEVEL] if _LEVEL in known else []
     rows = run.predictions(list(dict.fromkeys([*keys, *on, *predicted, *level])))
     try:
-        models = tuple(open_models(name, store) for name in _used(run))
+        models = tuple(_models(name, store) for name in _used(run))
     except (RunNotFoundError, CatalogNotFoundError, ModelNotFoundError) as error:
         return Predictions(run=run, rows=rows, columns=tuple(predicted), models=(), gone=str(error))
     return Predictions(run=run, rows=rows, columns=tuple(predicted), models=models)
+
+
+def _models(name: str, store: Store) -> ModelSet:
+    """Return the models that a name stands for, to know them by: none of them is read.
+
+    Of exports those that were exported, which know how good they were.
+    """
+    if name.startswith(CATALOG_SCHEME):
+        return Catalog.open(name, store).model_set()
+    run = Run.open(name.removeprefix(RUN_SCHEME), store)
+    if run.kind == "export" and run.document.training_run_id is not None:
+        run = Run.open(run.document.training_run_id, store)
+    found = models_of(ledger_of_models(run))
+    return model_set(run, found, of_all_rows=has_one_model(run))
 
 
 def _predicted(name: str, known: Sequence[str], run: Run) -> list[str]:

@@ -12,7 +12,13 @@ from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.evaluated import Evaluated, evaluations_of
 from partwise.catalogs.rules import Everything
 from partwise.errors import ColumnError, InputError, KeyClassError, RunFailedError
-from partwise.flows import evaluate_predictions, promote_models, run_inference, train_models
+from partwise.flows import (
+    evaluate_predictions,
+    export_models,
+    promote_models,
+    run_inference,
+    train_models,
+)
 from partwise.flows.cli.main import main
 from partwise.outcomes import RunStatus
 from partwise.reports.evaluation import describe_evaluation
@@ -163,6 +169,31 @@ def test_rows_that_nobody_could_join_are_refused_before_any_work(evaluate, store
         evaluate(rows, label="sold")
     with pytest.raises(RunFailedError, match="prediction"):
         evaluate(rows, on=[], run_id="no-identity")
+
+
+@pytest.mark.parametrize("how", ["pickle", "export"])
+def test_models_that_are_pickles_or_exports_are_known_by_their_training(
+    how: str, store, cluster
+) -> None:
+    """None of them is read: nobody has to allow pickles for this."""
+    shared = {"store": store, "cluster": cluster}
+    trainer = LightGBMTrainer(label="value", features=["x"], params={"min_data_in_leaf": 5})
+    used = {"training_run_id": "night"}
+    if how == "pickle":
+        train_models(sales(1, ["a"]), "key", trainer, run_id=how, serde="pickle", **shared)
+        used = {"training_run_id": how, "serde": "pickle"}
+    else:
+        export_models("night", "onnx", data=sales(1), run_id=how, **shared)
+        used = {"training_run_id": how, "format": "onnx"}
+    rows = sales(2, ["a"])
+    run_inference(rows, "key", run_id=f"by-{how}", keep_columns=["day"], **used, **shared)
+    run = evaluate_predictions(
+        rows, inference_run_id=f"by-{how}", on="day", label="value", **shared
+    )
+    [row] = Evaluated.of(run).table.to_pylist()
+    assert (row["verdict"], row["rows_then"]) == ("kept", 12)
+    assert Evaluated.of(run).tests == 2
+    assert repr(Evaluated.of(run)) == f"Evaluated({run.run_id!r}, 1 key: 1 kept)"
 
 
 def test_labels_of_another_zone_are_those_of_the_same_instants(store, cluster):
