@@ -79,6 +79,7 @@ def lifecycle(
     day: str = "{scheduled:%Y-%m-%d}",
     inference_data: DataParameter = "",
     on: ColumnsParameter = (),
+    latest_by: str = "",
     keep_columns: ColumnsParameter = (),
     fallback: FallbackParameter = (),
     output: OutputParameter = "",
@@ -120,6 +121,8 @@ def lifecycle(
             the scheduled time in it, as a run_id.
         inference_data: Where the rows to predict come from. Empty: from data.
         on: The columns that, beside the key, tell which row is which. Empty: time.
+        latest_by: By which column the last of several labels of a row counts, when predictions are
+            judged; see evaluate_predictions. Trainings get all rows.
         keep_columns: Columns to keep beside the predictions; those of `on` are kept anyway.
         fallback: What answers for keys without a champion; see run_inference.
         output: Where the predictions go as well; see run_inference.
@@ -163,6 +166,7 @@ def lifecycle(
         label=label,
         metric=metric,
         on=list(on or [time]),
+        latest_by=latest_by,
         split=(night.day - timedelta(compare_days)).isoformat(),
         shared={
             "on_existing_artifacts": "resume",
@@ -223,6 +227,7 @@ class _Stages:
     label: str
     metric: Any
     on: list[str]
+    latest_by: str
     split: str
     """The day from which rows are for comparing; those before it are trained on."""
     shared: dict[str, Any]
@@ -239,6 +244,7 @@ class _Stages:
             self.data,
             inference_run_id=judged.run_id("infer"),
             on=self.on,
+            latest_by=self.latest_by,
             label=self.label,
             metric=self.metric,
             worse_by=worse_by,

@@ -13,12 +13,14 @@ import pytest
 
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.evaluated import Evaluated
+from partwise.catalogs.rules import Improvement
 from partwise.datasets.dataset import Dataset
 from partwise.errors import GateError, InputError, RunNotFoundError
 from partwise.flows import lifecycle
 from partwise.runs.contents import list_runs
 from partwise.runs.run import Run
 from partwise.trainers import LightGBMTrainer
+from tests.thoroughness import THOROUGH
 
 pytestmark = pytest.mark.usefixtures("single_shard")
 
@@ -194,3 +196,62 @@ def test_what_is_no_day_is_refused(night, tmp_path) -> None:
         lifecycle(rows_until(NIGHTS[0]), "key", TRAINER, "sales", "day", "y", day="tonight")
     with pytest.raises(InputError, match="notified"):
         night(tmp_path, NIGHTS[0], notified="slack-webhook/ops")
+
+
+def rows_of_month(day: date) -> pa.Table:
+    """The rows that are there in a night of a month, a day ahead.
+
+    Of g and h every other label is late by three more days; of i all are there twice, wrong ones
+    first. b and h drift in the first and the second half, j appears, k disappears.
+    """
+    found: dict[str, list[Any]] = {name: [] for name in ("key", "day", "entered", "x", "y")}
+    for place, key in enumerate("abcdefghijk"):
+        chance = np.random.default_rng(place)
+        for number in range((day - START).days + 1):
+            at, x = START + timedelta(number), chance.normal()
+            drifts = (key == "b" and number >= 62) or (key == "h" and number >= 75)
+            y = 2 * x + chance.normal(0, 0.3) + 8 * drifts
+            if (key == "j" and number < 55) or (key == "k" and number >= 64):
+                continue
+            late = 4 if key in "gh" and number % 2 else 1
+            is_there = at + timedelta(late) <= day
+            if key == "i" and is_there:
+                _add(found, key, at, 0, x, y + 50)
+            _add(found, key, at, 1, x, y if is_there else None)
+    return pa.table(found)
+
+
+def _add(found: dict[str, list[Any]], *values: Any) -> None:
+    for column, value in zip(found.values(), values, strict=True):
+        column.append(value)
+
+
+@pytest.mark.slow
+def test_a_month_of_nights_ends_with_the_right_champions_in_bounded_space(
+    cluster, tmp_path
+) -> None:
+    """Thirty nights with PARTWISE_THOROUGH=1, else the first ten: labels late, half and double.
+
+    Predictions are of a day, so that a night judges one row of a key: min_rows is 1, and what a key
+    is called by that alone is no matter here but for what follows of it.
+    """
+    nights = 30 if THOROUGH else 10
+    sizes = []
+    first = START + timedelta(60)
+    for number in range(nights):
+        day = first + timedelta(number)
+        done = lifecycle(
+            rows_of_month(day), "key", TRAINER, "sales", "day", "y",
+            day=day.isoformat(), store=tmp_path, cluster=cluster, compare_days=10,
+            latest_by="entered", min_rows=1, worse_by=3, max_worse_fraction=1, keep_nights=5,
+            rule=Improvement(min_rows=8, confidence=0.99),
+        )  # fmt: skip
+        sizes.append(sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()))
+        assert not done.inference.counts.keys() - {"DONE", "SKIPPED"}
+    champions = {row["key.key"]: row for row in Catalog.open("sales", tmp_path).table.to_pylist()}
+    assert champions["a"]["since_version"] == 1
+    changed = {key for key, row in champions.items() if row["since_version"] > 1}
+    assert {"b"} <= changed <= {"b", "h", "i", "j"}
+    assert ("h" in changed) == (nights == 30)
+    # What is kept: five nights, the champions, and versions of a catalog of eleven keys.
+    assert sizes[-1] < 2 * sizes[5]
