@@ -20,7 +20,6 @@ from partwise.flows import lifecycle
 from partwise.runs.contents import list_runs
 from partwise.runs.run import Run
 from partwise.trainers import LightGBMTrainer
-from tests.thoroughness import THOROUGH
 
 pytestmark = pytest.mark.usefixtures("single_shard")
 
@@ -230,28 +229,27 @@ def _add(found: dict[str, list[Any]], *values: Any) -> None:
 def test_a_month_of_nights_ends_with_the_right_champions_in_bounded_space(
     cluster, tmp_path
 ) -> None:
-    """Thirty nights with PARTWISE_THOROUGH=1, else the first ten: labels late, half and double.
+    """Labels are late, half of them later, and double; keys drift, appear and disappear.
 
     Predictions are of a day, so that a night judges one row of a key: min_rows is 1, and what a key
     is called by that alone is no matter here but for what follows of it.
     """
-    nights = 30 if THOROUGH else 10
     sizes = []
     first = START + timedelta(60)
-    for number in range(nights):
+    for number in range(30):
         day = first + timedelta(number)
         done = lifecycle(
             rows_of_month(day), "key", TRAINER, "sales", "day", "y",
-            day=day.isoformat(), store=tmp_path, cluster=cluster, compare_days=10,
+            day=day.isoformat(), store=tmp_path, cluster=cluster, compare_days=6,
             latest_by="entered", min_rows=1, worse_by=3, max_worse_fraction=1, keep_nights=5,
-            rule=Improvement(min_rows=8, confidence=0.99),
+            rule=Improvement(min_rows=5, confidence=0.99),
         )  # fmt: skip
         sizes.append(sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()))
         assert not done.inference.counts.keys() - {"DONE", "SKIPPED"}
     champions = {row["key.key"]: row for row in Catalog.open("sales", tmp_path).table.to_pylist()}
     assert champions["a"]["since_version"] == 1
     changed = {key for key, row in champions.items() if row["since_version"] > 1}
-    assert {"b"} <= changed <= {"b", "h", "i", "j"}
-    assert ("h" in changed) == (nights == 30)
+    # h drifts late, and half of its labels are late as well.
+    assert {"b", "j"} <= changed <= {"b", "h", "j"}
     # What is kept: five nights, the champions, and versions of a catalog of eleven keys.
-    assert sizes[-1] < 2 * sizes[5]
+    assert sizes[-1] < 1.5 * sizes[7]
