@@ -180,7 +180,8 @@ class EvaluateCall(FunctionCall):
     partition_by: PartitionBy = ()
     """The key columns, if they are to be checked. Empty: those of the predictions."""
     inference_run_id: str = ""
-    """The inference run whose predictions are compared with what has become true.
+    """The inference run whose predictions are compared with what has become true; or a catalog, as
+    catalog://sales, for the newest that has ended.
 
     The scheduled time can stand in it as in run_id."""
     on: PartitionBy = ()

@@ -2,7 +2,10 @@
 
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -21,13 +24,15 @@ from partwise.errors import (
     ColumnError,
     InputError,
     ModelNotFoundError,
+    PartwiseError,
     RunNotFoundError,
 )
 from partwise.evaluation.scores import Metric, check_metric, find_metric
 from partwise.planning.comparison import label_of
 from partwise.planning.earlier_rows import recipe_of
-from partwise.planning.models import check_first_keys
+from partwise.planning.models import arguments_of_before, check_first_keys
 from partwise.planning.partitions import keys_of, plan_of, prepared
+from partwise.runs.contents import READ_THREADS, list_runs
 from partwise.runs.documents import RUN_SCHEME
 from partwise.runs.exports import has_one_model, ledger_of_models
 from partwise.runs.outputs import output_schemas
@@ -73,7 +78,7 @@ def open_predictions(call: EvaluateCall, store: Store) -> Predictions:
     """
     if not call.inference_run_id:
         raise InputError("inference_run_id is missing: name the run whose predictions are meant.")
-    run = Run.open(call.inference_run_id.removeprefix(RUN_SCHEME), store)
+    run = _inference(call, store)
     if run.kind != "infer":
         raise InputError(
             f"The run {run.run_id!r} is of the kind {run.kind!r}: inference_run_id names a run of "
@@ -107,6 +112,32 @@ def open_predictions(call: EvaluateCall, store: Store) -> Predictions:
     except (RunNotFoundError, CatalogNotFoundError, ModelNotFoundError) as error:
         return Predictions(run=run, rows=rows, columns=tuple(predicted), models=(), gone=str(error))
     return Predictions(run=run, rows=rows, columns=tuple(predicted), models=models)
+
+
+def _inference(call: EvaluateCall, store: Store) -> Run:
+    """Return the inference run that a call names; of a catalog its newest.
+
+    A resume goes on with the one that its run began with.
+    """
+    name = call.inference_run_id
+    if not name.startswith(CATALOG_SCHEME):
+        return Run.open(name.removeprefix(RUN_SCHEME), store)
+    if before := arguments_of_before(call, store).get("inference_run_id"):
+        return Run.open(before, store)
+    catalog = name.partition("@")[0]
+
+    def ended(run_id: str) -> tuple[datetime, Run] | None:
+        with suppress(PartwiseError):
+            run = Run.open(run_id, store)
+            if run.kind == "infer" and run.shown and catalog in run.document.models[:1]:
+                return run.shown.finished_at, run
+        return None
+
+    with ThreadPoolExecutor(READ_THREADS) as threads:
+        found = [each for each in threads.map(ended, list_runs(store)) if each is not None]
+    if not found:
+        raise InputError(f"No inference of this store by {catalog} has ended: name its run.")
+    return max(found, key=lambda each: each[0])[1]
 
 
 def _models(name: str, store: Store) -> ModelSet:

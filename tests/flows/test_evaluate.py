@@ -225,6 +225,25 @@ def test_the_champion_is_the_one_that_predicted_and_not_the_one_of_today(evaluat
     assert after == before
 
 
+def test_of_a_catalog_the_newest_predictions_are_meant_and_kept_by_a_resume(
+    evaluate, store, cluster
+):
+    rows = labels_of(sales(2))
+    run = evaluate(rows, "catalog://sales", run_id="newest")
+    newest = Evaluated.of(run).inference_run_id
+    assert newest == "catalog"
+    run_inference(
+        sales(3).drop_columns("value"), "key", models="catalog://sales@1", run_id="newer",
+        store=store, cluster=cluster, keep_columns=["day"], on_missing_model="skip",
+    )  # fmt: skip
+    again = evaluate(rows, "catalog://sales", run_id="newest", on_existing_artifacts="resume")
+    assert (Evaluated.of(again).inference_run_id, again.summary.executed) == ("catalog", 0)
+    fresh = evaluate(rows, "catalog://sales", run_id="of-newer")
+    assert Evaluated.of(fresh).inference_run_id == "newer"
+    with pytest.raises(InputError, match="catalog://other has ended"):
+        evaluate(rows, "catalog://other")
+
+
 def test_the_history_of_a_key_has_its_evaluations(evaluate, store, capsys):
     evaluate(labels_of(sales(2, shift=5)), run_id="heard")
     main(["catalog", "history", "sales", "b", "--store", str(store), "--json"])
