@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from partwise.catalogs.measured import Measured
 from partwise.errors import InputError
-from partwise.runs.ledger import KEY_PREFIX, metric_values
+from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import Run
 from partwise.store.store import Store
 
@@ -148,24 +149,11 @@ def _contest(kind: type[Contest], run: Run) -> Contest:
             "compare_models."
         )
     generation = run.generation if run.shown is None else run.shown.generation
-    document = run.read_generation_document(generation)
-    call: Any = document.call or document.call_known or {}
-    arguments = call.get("arguments", {})
-    references = tuple(map(str, arguments["candidates"]))
+    found = Measured.of(run)
+    column = found.column
+    references = tuple(map(str, found.arguments["candidates"]))
     ledger, names = run.ledger, tuple(map(candidate_name, references))
-    metric = str(arguments["metric"])
-    if not metric.startswith("pinball"):
-        # Of a function, its name without that of its module.
-        metric = metric.rpartition(":")[2]
     n, m = ledger.num_rows, len(names)
-    of = {name: (rows, values) for name, rows, values in metric_values(ledger)}
-
-    def column(name: str, missing: float) -> np.ndarray:
-        dense = np.full(n, missing)
-        if name in of:
-            rows, values = of[name]
-            dense[rows] = values
-        return dense
 
     def columns(name: str, missing: float) -> np.ndarray:
         return np.stack([column(of_candidate(name, each), missing) for each in names], axis=1)
@@ -176,15 +164,14 @@ def _contest(kind: type[Contest], run: Run) -> Contest:
             sure = column(of_pair(names[one], names[other]), np.nan)
             confidences[:, one, other], confidences[:, other, one] = sure, 1 - sure
     won = pc.index_in(ledger["candidate"].combine_chunks(), value_set=pa.array(names, pa.string()))
-    key_columns = [name for name in ledger.column_names if name.startswith(KEY_PREFIX)]
     return kind(
         run_id=run.run_id,
         generation=generation,
-        metric=metric,
-        maximized=arguments.get("direction") == "maximize",
+        metric=found.metric,
+        maximized=found.maximized,
         references=references,
-        keys=ledger.select([*key_columns, "partition_id"]),
-        values=columns(metric, np.nan),
+        keys=found.keys,
+        values=columns(found.metric, np.nan),
         confidences=confidences,
         rows=column(COUNTED, 0).astype(np.int64),
         unlabelled=column(UNLABELLED, 0).astype(np.int64),

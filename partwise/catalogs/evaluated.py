@@ -16,10 +16,11 @@ import pyarrow.compute as pc
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.documents import CATALOG_SCHEME
 from partwise.catalogs.drift import FeatureDrift, flagged
+from partwise.catalogs.measured import Measured
 from partwise.errors import InputError, PartwiseError
 from partwise.formatting import counted
 from partwise.runs.contents import READ_THREADS, list_runs
-from partwise.runs.ledger import KEY_PREFIX, metric_values
+from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import ONLY, Run
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import Key
@@ -247,23 +248,8 @@ def _evaluated(kind: type[Evaluated], run: Run) -> Evaluated:
         raise InputError(
             f"The run {run.run_id!r} is of the kind {run.kind!r}: name one of evaluate_predictions."
         )
-    generation = run.generation if run.shown is None else run.shown.generation
-    document = run.read_generation_document(generation)
-    call: Any = document.call or document.call_known or {}
-    arguments = call.get("arguments", {})
-    ledger, metric = run.ledger, str(arguments["metric"])
-    if not metric.startswith("pinball"):
-        # Of a function, its name without that of its module.
-        metric = metric.rpartition(":")[2]
-    of = {name: (rows, values) for name, rows, values in metric_values(ledger)}
-
-    def column(name: str, missing: float = np.nan) -> np.ndarray:
-        dense = np.full(ledger.num_rows, missing)
-        if name in of:
-            rows, values = of[name]
-            dense[rows] = values
-        return dense
-
+    found = Measured.of(run)
+    arguments, column = found.arguments, found.column
     tests = int(np.nansum(column(TESTS)))
     names = (PREDICTED, LABELLED, PENDING, LOST, UNPREDICTED, CORRECTED)
     return kind(
@@ -271,24 +257,19 @@ def _evaluated(kind: type[Evaluated], run: Run) -> Evaluated:
         inference_run_id=str(arguments["inference_run_id"]),
         models=run.document.models,
         label=str(arguments["label"]),
-        metric=metric,
-        maximized=arguments.get("direction") == "maximize",
+        metric=found.metric,
+        maximized=found.maximized,
         worse_by=float(arguments["worse_by"]),
         confidence=float(arguments["confidence"]),
         min_rows=int(arguments["min_rows"]),
-        keys=ledger.select(
-            [
-                *(name for name in ledger.column_names if name.startswith(KEY_PREFIX)),
-                "partition_id",
-            ]
-        ),
-        values=column(metric),
+        keys=found.keys,
+        values=column(found.metric),
         values_then=column(VALUE_THEN),
         rows_then=column(ROWS_THEN),
         confidences=column(CONFIDENCE),
         counts={name: column(name, 0).astype(np.int64) for name in names},
         levels=column(LEVEL, -1).astype(np.int64),
-        drift=_drift(of, tests),
+        drift=_drift(found.metrics, tests),
         tests=tests,
     )
 

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 from partwise.calls.partitions import EvaluateCall
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.documents import CATALOG_SCHEME
+from partwise.catalogs.measured import arguments_of
 from partwise.engine.driver.plan import Plan
 from partwise.engine.evaluate_work import EvaluateWork
 from partwise.engine.infer_work import MODEL_COLUMNS
@@ -173,10 +173,7 @@ def _predicted(name: str, known: Sequence[str], run: Run) -> list[str]:
 
 def _used(run: Run) -> list[str]:
     """Return the models that an inference has used, by level, with the versions of catalogs."""
-    generation = run.generation if run.shown is None else run.shown.generation
-    document = run.read_generation_document(generation)
-    call: Any = document.call or document.call_known or {}
-    arguments = call.get("arguments", {})
+    arguments = arguments_of(run)
     first = arguments.get("models") or arguments.get("training_run_id") or ""
     others = [each for each in arguments.get("fallback") or () if isinstance(each, str)]
     return [first, *others]

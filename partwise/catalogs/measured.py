@@ -1,0 +1,61 @@
+"""What a run that measured models keeps of each key: the metrics of its ledger, as columns."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.runs.ledger import KEY_PREFIX, metric_values
+from partwise.runs.run import Run
+
+
+def arguments_of(run: Run) -> Mapping[str, Any]:
+    """Return what the generation that readers see was called with, as it is written down."""
+    generation = run.generation if run.shown is None else run.shown.generation
+    document = run.read_generation_document(generation)
+    call: Any = document.call or document.call_known or {}
+    arguments: Mapping[str, Any] = call.get("arguments", {})
+    return arguments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Measured:
+    """The metrics of n keys, and by which of them models are judged."""
+
+    arguments: Mapping[str, Any]
+    keys: pa.Table
+    """The key columns, named as in a ledger, and partition_id."""
+    metrics: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    """By name: the rows that have it, ascending, and their values."""
+
+    @classmethod
+    def of(cls, run: Run) -> "Measured":
+        """Read the ledger of a run."""
+        ledger = run.ledger
+        names = [name for name in ledger.column_names if name.startswith(KEY_PREFIX)]
+        return cls(
+            arguments=arguments_of(run),
+            keys=ledger.select([*names, "partition_id"]),
+            metrics={name: (rows, values) for name, rows, values in metric_values(ledger)},
+        )
+
+    @property
+    def metric(self) -> str:
+        """The name of what tells better models: of a function, without that of its module."""
+        name = str(self.arguments["metric"])
+        return name if name.startswith("pinball") else name.rpartition(":")[2]
+
+    @property
+    def maximized(self) -> bool:
+        """Whether more of it is better."""
+        return bool(self.arguments.get("direction") == "maximize")
+
+    def column(self, name: str, missing: float = np.nan) -> np.ndarray:
+        """Return a metric of all keys, shape (n,)."""
+        dense = np.full(self.keys.num_rows, missing)
+        if name in self.metrics:
+            rows, values = self.metrics[name]
+            dense[rows] = values
+        return dense
