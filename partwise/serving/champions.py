@@ -2,7 +2,6 @@
 
 import json
 import math
-from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -143,10 +142,16 @@ def _named(row: Json) -> Json:
     named = {"id": row["partition_id"], "text": row["partition_id"], "json": None}
     if values := [row[each] for each in _key_names(list(row))]:
         named["text"] = key_text(values)
-        plain = [each if isinstance(each, _OF_JSON) else value_text(each) for each in values]
-        with suppress(ValueError):  # JSON has no such number
-            named["json"] = json.dumps(plain[0] if len(plain) == 1 else plain, allow_nan=False)
+        plain = [_json_value(value) for value in values]
+        named["json"] = json.dumps(plain[0] if len(plain) == 1 else plain)
     return named
+
+
+def _json_value(value: Any) -> Any:
+    """Return a value of a key as `key_of_json` takes it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps(value)
+    return value if isinstance(value, _OF_JSON) else value_text(value)
 
 
 def _plain(values: Json) -> Json:
