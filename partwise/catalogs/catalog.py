@@ -166,15 +166,6 @@ class Catalog:
         table = self._file.read(use_threads=False)
         return self._checked(table)
 
-    @cached_property
-    def keys(self) -> pa.Table:
-        """The first columns of `table`, `key.<name>` and partition_id: a tenth of its memory."""
-        names = [*(f"{KEY_PREFIX}{column.name}" for column in self.key_columns), "partition_id"]
-        if "table" in self.__dict__:
-            return self.table.select(names)
-        keys = self._file.read(columns=names, use_threads=False)
-        return keys.replace_schema_metadata(None).select(names)
-
     def _checked(self, table: pa.Table) -> pa.Table:
         where = catalog_path(self.name, self.document.table.path)
         table = rows.as_today(table.replace_schema_metadata(None))

@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -32,7 +33,7 @@ _OF_VERSION = ("version", "made_at", "who", "action", *_OF_CHAMPION)
 class Champions:
     """The models that keys have in a version of a catalog, or in a run, as JSON holds them.
 
-    Its keys are read once, when they are first asked for, and are safe to share among threads.
+    Threads may share it.
     """
 
     def __init__(self, name: str, source: Catalog | Run) -> None:
@@ -45,14 +46,10 @@ class Champions:
         return source.reference if isinstance(source, Catalog) else f"run://{source.run_id}"
 
     @cached_property
-    def _keys(self) -> pa.Table:
-        """One row a key: `key.<name>` columns, then partition_id."""
-        return self._source.keys if isinstance(self._source, Catalog) else self._of_run
-
-    @cached_property
-    def _of_run(self) -> pa.Table:
-        assert isinstance(self._source, Run)
-        return champions_of(self._source)
+    def _table(self) -> pa.Table:
+        """One row a key, as `Catalog.table` has them."""
+        source = self._source
+        return source.table if isinstance(source, Catalog) else champions_of(source)
 
     def like(self, text: str = "") -> Json:
         """Return at most 50 keys that have `text` in them, in any case, and how many have.
@@ -60,7 +57,8 @@ class Champions:
         Raises:
             IntegrityError: The table is gone, or was changed.
         """
-        keys = found = self._keys
+        names = [*_key_names(self._table.column_names), "partition_id"]
+        keys = found = self._table.select(names)
         if text:
             found = keys.filter(pc.match_substring(_texts(keys), text, ignore_case=True))
         columns = self._source.key_columns
@@ -104,19 +102,13 @@ class Champions:
 
     def _row(self, key: str) -> Json:
         names = [key]
-        try:
+        with suppress(KeyClassError):
             names.append(self._source.partition_id(key))
-        except KeyClassError:
-            pass
-        keys = self._keys
         for name in names:
-            if (found := keys.filter(pc.equal(keys["partition_id"], name))).num_rows:
-                if not isinstance(self._source, Catalog):
-                    return found.to_pylist()[0]
-                row = self._source.row(name)
-                # A text may be another key's id: then it is that text's row.
-                if row["partition_id"] == name:
-                    return row
+            place = pc.index(self._table["partition_id"], name).as_py()
+            if place >= 0:
+                row: Json = self._table.slice(place, 1).to_pylist()[0]
+                return row
         raise PartitionNotFoundError(f"There is no key {shortened(key)!r}.")
 
 
@@ -125,7 +117,7 @@ def _key_names(names: list[str]) -> list[str]:
 
 
 def _texts(keys: pa.Table) -> pa.Array:
-    """Return what is searched: values with commas between them, as far as Arrow has them as texts."""
+    """Return what is searched: values with commas between them."""
     texts = []
     for name in _key_names(keys.column_names):
         try:

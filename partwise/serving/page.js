@@ -113,6 +113,11 @@ async function choose(id) {
   if (chosen !== turn) return;
   chosen = { ...one, turn };
   show(one);
+  const columns = await columnsOf(one);
+  if (chosen === null || chosen.turn !== turn) return;
+  chosen.columns = columns;
+  at("fields").replaceChildren(...columns.map(field));
+  at("try").hidden = !columns.length;
   const history = JSON.parse(await ask(`keys/history?key=${where}`));
   if (chosen !== null && chosen.turn === turn) showHistory(history);
 }
@@ -150,8 +155,18 @@ function show(one) {
     return item;
   });
   at("metrics").replaceChildren(...(metrics.length ? metrics : [made("span", "none", "muted")]));
-  at("fields").replaceChildren(...one.columns.map(field));
-  at("row").hidden = champion.retired && !one.columns.length;
+  at("try").hidden = true;
+}
+
+// Those of its model; of none, where no level has one.
+async function columnsOf(one) {
+  const query = one.json === null ? "" : `?key=${encodeURIComponent(one.json)}`;
+  try {
+    return JSON.parse(await ask(`v2/models/${encodeURIComponent(name)}${query}`)).inputs;
+  } catch (error) {
+    if (error.status === 404) return [];
+    throw error;
+  }
 }
 
 function field(column, place) {
@@ -194,9 +209,10 @@ async function predict() {
   const body = question();
   const text = await ask(`predict/${encodeURIComponent(name)}`, body);
   const answer = JSON.parse(text);
-  const outputs = Object.entries(answer.rows[0]).filter(([output]) => output.startsWith("prediction"));
-  at("prediction").textContent = outputs.map(([, value]) => (value === null ? "none" : short(value))).join(", ");
-  at("by").textContent = `By ${answer.reference}`;
+  const values = Object.values(answer.outputs).map((output) => output[0]);
+  const model = answer.models[answer.used[0]];
+  at("prediction").textContent = values.map((value) => (value === null ? "none" : short(value))).join(", ");
+  at("by").textContent = model ? `${answer.reference}, level ${model.level}, run ${model.run || "none"}` : answer.reference;
   at("exchange").textContent = `${body}\n\n${text}`;
   at("answer").hidden = false;
 }
@@ -224,7 +240,17 @@ function showHistory(history) {
   );
 }
 
+// A link would not send the API key.
+async function openDocs(event) {
+  if (!apiKey) return;
+  event.preventDefault();
+  const tab = window.open("about:blank");
+  const page = new Blob([await ask("docs")], { type: "text/html" });
+  tab.location = URL.createObjectURL(page);
+}
+
 let waiting = 0;
+at("docs").addEventListener("click", (event) => attempt(() => openDocs(event)));
 at("like").addEventListener("input", () => {
   clearTimeout(waiting);
   waiting = setTimeout(() => attempt(list), 150);

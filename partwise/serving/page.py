@@ -12,6 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from partwise.reports import pages
+from partwise.serving.openapi import curl_of
 
 _HERE = Path(__file__).parent
 _HOUSE = Path(pages.__file__).parent
@@ -34,7 +35,7 @@ def people_page() -> Page:
 
 def docs_page(document: Mapping[str, Any]) -> Page:
     """Return a page on the routes that a document of OpenAPI has, with examples for curl."""
-    return _page("docs.html.j2", document=document)
+    return _page("docs.html.j2", document=document, curl_of=curl_of)
 
 
 def _page(template: str, script: str = "", **values: Any) -> Page:
