@@ -23,8 +23,9 @@ from partwise.serving.keys import key_of_json
 from partwise.serving.questions import OK, STATUS_TEXTS, Answer, Question
 from partwise.tables.keys.key_classes import KeyClass, KeyColumn
 
-BOTH_ACCEPTED = {"on_missing": ("fail", "null"), "extra": ("fail", "ignore")}
-_PARAMETERS = ("key", *BOTH_ACCEPTED, "binary_data_output")
+POLICIES = {"on_missing": ("fail", "null"), "extra": ("fail", "ignore")}
+"""What a request may say of rows and columns that fit no model, and its choices."""
+_PARAMETERS = ("key", *POLICIES, "binary_data_output")
 """The last one is sent by clients that would take binary outputs; they take JSON as well."""
 _EXACT_IN_A_DOUBLE = 2**53
 _INTEGERS = {
@@ -77,9 +78,9 @@ def check_names(found: Mapping[str, Any], known: Sequence[str], what: str) -> No
 
 def read_policies(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return `on_missing` and `extra` of a request, as those of a question; `RequestError`."""
-    policies = {name: found[name] for name in BOTH_ACCEPTED if name in found}
+    policies = {name: found[name] for name in POLICIES if name in found}
     for name, value in policies.items():
-        if value not in (choices := BOTH_ACCEPTED[name]):
+        if value not in (choices := POLICIES[name]):
             raise RequestError(f"{name} is to be {' or '.join(map(repr, choices))}.")
     return policies
 
