@@ -45,7 +45,6 @@ from partwise.serving.gatekeeper import Gatekeeper, send_body, send_error
 from partwise.serving.keys import key_of_json
 from partwise.serving.metrics import CONTENT_TYPE, Metrics
 from partwise.serving.plain_json import (
-    ARROW,
     parse_version,
     read_arrow_rows,
     read_json_rows,
@@ -60,13 +59,14 @@ from partwise.serving.protocol import (
 )
 from partwise.serving.questions import Answer, Question
 from partwise.serving.server_options import ServerOptions
+from partwise.serving.wire import ARROW, JSON, kind_of
 from partwise.serving.work_queue import ClientLeftError, WorkQueue
 
 if TYPE_CHECKING:
     from partwise.serving.predictor import Predictor
 
 _LOG = logging.getLogger("partwise.serving")
-_JSON = b"application/json"
+_JSON, _ARROW = JSON.encode(), ARROW.encode()
 _REFUSED = (InputError, ColumnError, KeyClassError, NullKeyError)
 """What a body can be refused with; others below InputError are about models on the store."""
 _NOT_FOUND = (VersionNotServedError, PartitionNotFoundError, ModelNotFoundError)
@@ -108,11 +108,7 @@ class Endpoint:
             return
         except PartwiseError as error:
             status, sentence = _described(error)
-            if status == 503:
-                headers = [(b"retry-after", b"1")]
-                await send_error(send, status, sentence, headers)
-            else:
-                await send_error(send, status, sentence)
+            await send_error(send, status, sentence, kind_of(error))
         except Exception:
             _LOG.exception("A request to %s failed.", self.__name__)
             await send_error(send, 500, _UNEXPECTED)
@@ -175,7 +171,10 @@ class Handlers:
         ]
         # Those that are asked most come first.
         return [
-            *(Route(path, Endpoint(name, handler), methods=["POST"]) for name, path, handler in post),
+            *(
+                Route(path, Endpoint(name, handler), methods=["POST"])
+                for name, path, handler in post
+            ),
             *(Route(path, Endpoint(name, handler), methods=["GET"]) for name, path, handler in get),
         ]
 
@@ -278,14 +277,14 @@ class Handlers:
     async def predict(self, scope: Scope, receive: Receive) -> Reply:
         """Answer rows as plain JSON or Arrow."""
         self._asked_version(scope)
-        sent, wanted = _forms(scope["headers"])
+        is_arrow, wants_arrow = _forms(scope["headers"])
         body = await self._body(receive)
-        read = read_arrow_rows if sent == ARROW else read_json_rows
+        read = read_arrow_rows if is_arrow else read_json_rows
         request = read(body, self._options.max_rows)
         question = request.question(self._predictor.served(request.version).key_columns)
-        render = render_arrow if wanted == ARROW else render_json
+        render = render_arrow if wants_arrow else render_json
         answer = await self._answer(question, request.version, render, receive)
-        return Reply(answer, content_type=ARROW.encode() if wanted == ARROW else _JSON)
+        return Reply(answer, content_type=_ARROW if wants_arrow else _JSON)
 
     async def _answer(
         self, question: Question, version: int | None, render: Render, receive: Receive
@@ -349,17 +348,15 @@ def _refuse_binary_tensors(scope: Scope) -> None:
         raise RequestError("Binary tensors are not taken: send the data of inputs as JSON.", 415)
 
 
-def _forms(headers: Sequence[tuple[bytes, bytes]]) -> tuple[str, str]:
-    """Return the media types of a body and of its answer: that of Arrow, or ""."""
-    sent = wanted = ""
-    accepts = False
+def _forms(headers: Sequence[tuple[bytes, bytes]]) -> tuple[bool, bool]:
+    """Tell whether a body is Arrow, and whether its answer is to be."""
+    is_arrow, accepted = False, b""
     for name, value in headers:
         if name == b"content-type":
-            sent = ARROW if value.startswith(ARROW.encode()) else ""
-        elif name == b"accept" and value != b"*/*":
-            accepts = True
-            wanted = ARROW if ARROW.encode() in value else ""
-    return sent, wanted if accepts else sent
+            is_arrow = value.startswith(_ARROW)
+        elif name == b"accept":
+            accepted = value
+    return is_arrow, _ARROW in accepted or (is_arrow and b"json" not in accepted)
 
 
 def _key_of_query(query: bytes) -> Any:

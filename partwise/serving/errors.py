@@ -1,11 +1,11 @@
 """What a server refuses for reasons of its own.
 
-    PartwiseError
-    ├── InputError (ValueError)
-    │   └── RequestError                   a request that cannot be read, with its HTTP status
-    ├── OverloadedError                    too much work is waiting
-    ├── DeadlineError (TimeoutError)       there is no answer within the time of a request
-    └── VersionNotServedError (LookupError)  another version than those that are loaded
+PartwiseError
+├── InputError (ValueError)
+│   └── RequestError                   a request that cannot be read, with its HTTP status
+├── OverloadedError                    too much work is waiting
+├── DeadlineError (TimeoutError)       there is no answer within the time of a request
+└── VersionNotServedError (LookupError)  another version than those that are loaded
 """
 
 from partwise.errors import InputError, PartwiseError

@@ -1,11 +1,11 @@
-"""What stands before every route: the API key, the limits of bodies, request IDs, the access log."""
+"""What stands before every route: API key, limits of bodies, request IDs and the access log."""
 
 import hmac
 import re
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -15,6 +15,7 @@ from partwise.formatting import visible
 from partwise.serving.errors import RequestError
 from partwise.serving.protocol import dump
 from partwise.serving.server_options import ServerOptions
+from partwise.serving.wire import JSON, kind_of
 
 OPEN = frozenset({"/v2/health/live", "/v2/health/ready"})
 """What is answered without an API key."""
@@ -74,7 +75,7 @@ class Gatekeeper:
             if refused is None:
                 await self._app(scope, self._counting(receive), send_on)
             else:
-                await send_error(send_on, refused.status, str(refused))
+                await send_error(send_on, refused.status, str(refused), kind_of(refused))
         finally:
             seconds = time.perf_counter() - begun
             route = getattr(scope.get("endpoint"), "__name__", "other")
@@ -138,29 +139,21 @@ def _to_stdout(line: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-async def send_error(
-    send: Send, status: int, sentence: str, headers: Iterable[tuple[bytes, bytes]] = ()
-) -> None:
-    """Answer a request with the sentence of an error, as the protocol has it."""
-    body = dump({"error": visible(sentence[:_LONGEST_SENTENCE])})
-    await send_body(send, body, b"application/json", status, headers)
+async def send_error(send: Send, status: int, sentence: str, kind: str = "") -> None:
+    """Answer a request with the sentence of an error, and its kind for a client of ours."""
+    told = {"error": visible(sentence[:_LONGEST_SENTENCE]), "kind": kind}
+    await send_body(send, dump(told), JSON.encode(), status)
 
 
-async def send_body(
-    send: Send,
-    body: bytes,
-    content_type: bytes,
-    status: int = 200,
-    headers: Iterable[tuple[bytes, bytes]] = (),
-) -> None:
+async def send_body(send: Send, body: bytes, content_type: bytes, status: int = 200) -> None:
     """Answer a request."""
-    head = [
-        (b"content-type", content_type),
-        (b"content-length", str(len(body)).encode()),
-        *headers,
-    ]
+    head = [(b"content-type", content_type), (b"content-length", str(len(body)).encode())]
     if status == 413:
         # What is left of the body is not read.
         head.append((b"connection", b"close"))
+    elif status == 503:
+        head.append((b"retry-after", b"1"))
+    elif status == 401:
+        head.append((b"www-authenticate", b"Bearer"))
     await send({"type": "http.response.start", "status": status, "headers": head})
     await send({"type": "http.response.body", "body": body})

@@ -36,7 +36,10 @@ class Metrics:
             buckets=_BUCKETS,
         )
         self._rows = Counter(
-            "partwise_rows", "Rows answered, by the level of their model.", ("level",), registry=registry
+            "partwise_rows",
+            "Rows answered, by the level of their model.",
+            ("level",),
+            registry=registry,
         )
         self._cold = Counter(
             "partwise_cold_loads", "Models loaded for a request.", registry=registry

@@ -1,9 +1,8 @@
 """Rows as plain JSON or as an Arrow stream: what `POST /predict/NAME` takes and answers.
 
-JSON: {"rows": [{column: value}], "key": ..., "version": 7, "on_missing": "null", "extra": "ignore"}.
-Arrow: the rows as a stream, and the other fields as one JSON object in the metadata of its schema,
-under `FIELDS`. There the answer's fields are found as well. Which of both an answer is in, `Accept`
-says, and else the body's own form.
+JSON: {"rows": [{column: value}], "key": ..., "version": 7, "on_missing": "null"}. Arrow: the rows
+as a stream, and the other fields where `partwise.serving.wire` says; those of an answer stand there
+as well. Which of both an answer is in, `Accept` says, and else the form of the body.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,11 +28,9 @@ from partwise.serving.protocol import (
     read_policies,
 )
 from partwise.serving.questions import STATUS_TEXTS, Answer, Question, Values
+from partwise.serving.wire import FIELDS
 from partwise.tables.keys.key_classes import KeyColumn
 
-ARROW = "application/vnd.apache.arrow.stream"
-FIELDS = b"partwise"
-"""Under which the schema of a stream has what stands beside the rows, as JSON."""
 _FIELDS = ("key", "version", *POLICIES)
 _SCALARS = {int, float, bool, str, NoneType}
 _STATUSES = np.array(STATUS_TEXTS, dtype=object)
@@ -142,8 +139,7 @@ def render_json(answer: Answer, model: str) -> bytes:
             "level": [levels[place] for place in answer.used.tolist()],
             "status": _STATUSES[answer.status],
             "models": [
-                {"run": each.run_id, "key": each.key, "level": each.level}
-                for each in answer.models
+                {"run": each.run_id, "key": each.key, "level": each.level} for each in answer.models
             ],
             "used": answer.used,
         }
