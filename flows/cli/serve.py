@@ -65,7 +65,7 @@ def serve(
     """
     # Here, since they import pyarrow.
     from partwise.serving import process
-    from partwise.serving.predictor import PredictorOptions
+    from partwise.serving.served import PredictorOptions
     from partwise.serving.server_options import ServerOptions, read_api_key
 
     service = process.Service(

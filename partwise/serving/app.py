@@ -7,12 +7,12 @@ it on would take longer. Everything else waits for one of few threads.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs
 
 import orjson
@@ -43,6 +43,7 @@ from partwise.serving.errors import (
 )
 from partwise.serving.gatekeeper import Gatekeeper, send_body, send_error
 from partwise.serving.keys import key_of_json
+from partwise.serving.metadata import describe_model
 from partwise.serving.metrics import CONTENT_TYPE, Metrics
 from partwise.serving.plain_json import (
     parse_version,
@@ -53,17 +54,14 @@ from partwise.serving.plain_json import (
 )
 from partwise.serving.protocol import (
     dump,
-    key_datatype,
     read_infer_request,
     render_infer_response,
 )
+from partwise.serving.predictor import Predictor
 from partwise.serving.questions import Answer, Question
 from partwise.serving.server_options import ServerOptions
 from partwise.serving.wire import ARROW, JSON, kind_of
 from partwise.serving.work_queue import ClientLeftError, WorkQueue
-
-if TYPE_CHECKING:
-    from partwise.serving.predictor import Predictor
 
 _LOG = logging.getLogger("partwise.serving")
 _JSON, _ARROW = JSON.encode(), ARROW.encode()
@@ -143,7 +141,7 @@ class Handlers:
         metrics: What is counted.
     """
 
-    def __init__(self, predictor: "Predictor", options: ServerOptions, metrics: Metrics) -> None:
+    def __init__(self, predictor: Predictor, options: ServerOptions, metrics: Metrics) -> None:
         self._predictor = predictor
         self._options = options
         self._metrics = metrics
@@ -195,8 +193,10 @@ class Handlers:
             await asyncio.sleep(self._options.poll_s)
             try:
                 await asyncio.to_thread(self._predictor.refresh)
-            except Exception:
+            except (PartwiseError, OSError) as error:
                 # Whatever is wrong with the store, what is loaded is served.
+                _LOG.warning("Newer versions could not be looked for: %s", error)
+            except Exception:
                 _LOG.exception("Newer versions could not be looked for.")
             self._tell_version()
 
@@ -222,7 +222,11 @@ class Handlers:
             "reference": served.reference,
         }
         if refused is not None:
-            told["refused"] = {"reference": refused.reference, "error": refused.error}
+            # Its sentence may name paths of the store.
+            told["refused"] = {
+                "reference": refused.reference,
+                "error": type(refused.error).__name__,
+            }
         return Reply(dump(told), 503 if self._is_stopping else 200)
 
     async def metrics(self, scope: Scope, receive: Receive) -> Reply:  # noqa: ARG002
@@ -238,31 +242,13 @@ class Handlers:
         """Describe the model: its inputs and outputs for the key that `?key=` names."""
         version = self._asked_version(scope)
         served = self._predictor.served(version)
-        described: Mapping[str, Sequence[Mapping[str, Any]]] = {
-            "inputs": [],
-            "outputs": [{"name": "prediction", "datatype": "FP64", "shape": [-1]}],
-        }
-        inputs = [
-            {"name": column.name, "datatype": key_datatype(column), "shape": [-1]}
-            for column in served.key_columns
-        ]
-        key = _key_of_query(scope["query_string"])
+        key, described = _key_of_query(scope["query_string"]), None
         if key is not ONLY or not served.key_columns:
             asked = key if key is ONLY else key_of_json(key, served.key_columns)
-            describe = partial(self._predictor.describe, asked, version)
-            described = await self._queue.run(describe, receive)
-            inputs = []
-        return Reply(
-            dump(
-                {
-                    "name": self._predictor.name,
-                    "versions": [str(served.version)],
-                    "platform": "partwise",
-                    "inputs": [*inputs, *described["inputs"]],
-                    "outputs": described["outputs"],
-                }
-            )
-        )
+            find = partial(self._predictor.model_of, asked, version)
+            described = await self._queue.run(find, receive)
+        versions = self._predictor.versions()
+        return Reply(dump(describe_model(self._predictor.name, versions, served, described)))
 
     async def infer(self, scope: Scope, receive: Receive) -> Reply:
         """Answer a request of the Open Inference Protocol."""
@@ -378,7 +364,7 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
     return Response(dump({"error": sentence}), status, headers, media_type="application/json")
 
 
-def make_app(predictor: "Predictor", options: ServerOptions | None = None) -> Starlette:
+def make_app(predictor: Predictor, options: ServerOptions | None = None) -> Starlette:
     """Return the app that answers by a predictor.
 
     Args:

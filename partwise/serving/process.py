@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from uvicorn import Config
 
-    from partwise.serving.predictor import PredictorOptions
+    from partwise.serving.served import PredictorOptions
 
 _FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _DOES_NOT_START = 3

@@ -21,7 +21,7 @@ from partwise.runs.run import ONLY
 from partwise.serving.errors import RequestError
 from partwise.serving.keys import key_of_json
 from partwise.serving.questions import OK, STATUS_TEXTS, Answer, Question
-from partwise.tables.keys.key_classes import KeyClass, KeyColumn
+from partwise.tables.keys.key_classes import KeyColumn
 
 POLICIES = {"on_missing": ("fail", "null"), "extra": ("fail", "ignore")}
 """What a request may say of rows and columns that fit no model, and its choices."""
@@ -36,7 +36,6 @@ _FLOATS: dict[str, Any] = {"FP16": np.float16, "FP32": np.float32, "FP64": np.fl
 _OTHERS = {"BYTES": str, "BOOL": bool}
 _DATATYPES = (*_INTEGERS, *_FLOATS, *_OTHERS)
 _OF_KIND = {"f": "FP", "i": "INT", "u": "UINT"}
-_OF_KEYS = {KeyClass.INTEGER: "INT64", KeyClass.FLOAT: "FP64", KeyClass.BOOLEAN: "BOOL"}
 _STATUSES = np.array(STATUS_TEXTS, dtype=object)
 
 
@@ -305,8 +304,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} has no form in JSON.")
-
-
-def key_datatype(column: KeyColumn) -> str:
-    """Return the datatype of a key column as an input: text where JSON has no such values."""
-    return _OF_KEYS.get(column.key_class, "BYTES")
