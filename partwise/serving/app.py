@@ -7,9 +7,8 @@ it on would take longer. Everything else waits for one of few threads.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from typing import Any
@@ -45,6 +44,7 @@ from partwise.serving.gatekeeper import Gatekeeper, send_body, send_error
 from partwise.serving.keys import key_of_json
 from partwise.serving.metadata import describe_model
 from partwise.serving.metrics import CONTENT_TYPE, Metrics
+from partwise.serving.people import PeopleHandlers
 from partwise.serving.plain_json import (
     parse_version,
     read_arrow_rows,
@@ -52,13 +52,14 @@ from partwise.serving.plain_json import (
     render_arrow,
     render_json,
 )
+from partwise.serving.predictor import Predictor
 from partwise.serving.protocol import (
     dump,
     read_infer_request,
     render_infer_response,
 )
-from partwise.serving.predictor import Predictor
 from partwise.serving.questions import Answer, Question
+from partwise.serving.replies import Handler, Reply
 from partwise.serving.server_options import ServerOptions
 from partwise.serving.wire import ARROW, JSON, kind_of
 from partwise.serving.work_queue import ClientLeftError, WorkQueue
@@ -72,18 +73,6 @@ _UNREADABLE = "A model that is needed for the answer cannot be read at present: 
 _UNEXPECTED = "The server failed on this request; its log says where, by the request's ID."
 
 Render = Callable[[Answer, str], bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What a route answers."""
-
-    body: bytes
-    status: int = 200
-    content_type: bytes = _JSON
-
-
-Handler = Callable[[Scope, Receive], Awaitable[Reply]]
 
 
 class Endpoint:
@@ -111,7 +100,7 @@ class Endpoint:
             _LOG.exception("A request to %s failed.", self.__name__)
             await send_error(send, 500, _UNEXPECTED)
         else:
-            await send_body(send, reply.body, reply.content_type, reply.status)
+            await send_body(send, reply.body, reply.content_type, reply.status, reply.headers)
 
 
 def _described(error: PartwiseError) -> tuple[int, str]:
@@ -162,6 +151,7 @@ class Handlers:
             ("metrics", "/metrics", self.metrics),
             *(("model", path, self.model) for path in (model, version)),
             *(("model_ready", f"{path}/ready", self.model_ready) for path in (model, version)),
+            *PeopleHandlers(self._predictor, self._options).routes(),
         ]
         post: list[tuple[str, str, Handler]] = [
             *(("infer", f"{path}/infer", self.infer) for path in (model, version)),

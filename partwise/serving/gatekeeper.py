@@ -5,7 +5,8 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -17,8 +18,8 @@ from partwise.serving.protocol import dump
 from partwise.serving.server_options import ServerOptions
 from partwise.serving.wire import JSON, kind_of
 
-OPEN = frozenset({"/v2/health/live", "/v2/health/ready"})
-"""What is answered without an API key."""
+OPEN = frozenset({"/", "/v2/health/live", "/v2/health/ready"})
+"""What is answered without an API key; the page asks for it, and holds nothing itself."""
 _SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _LONGEST_LOGGED = 200
 _LONGEST_SENTENCE = 1000
@@ -145,9 +146,16 @@ async def send_error(send: Send, status: int, sentence: str, kind: str = "") -> 
     await send_body(send, dump(told), JSON.encode(), status)
 
 
-async def send_body(send: Send, body: bytes, content_type: bytes, status: int = 200) -> None:
+async def send_body(
+    send: Send,
+    body: bytes,
+    content_type: bytes,
+    status: int = 200,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Answer a request."""
     head = [(b"content-type", content_type), (b"content-length", str(len(body)).encode())]
+    head += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     if status == 413:
         # What is left of the body is not read.
         head.append((b"connection", b"close"))

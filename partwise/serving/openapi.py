@@ -11,6 +11,8 @@ Json = dict[str, Any]
 
 _INTEGERS = tuple(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))
 _DATATYPES = ("BOOL", "BYTES", "FP16", "FP32", "FP64", *_INTEGERS)
+LONGEST_KEY = 400
+"""Characters of a key in the query of a URL."""
 _VALUES = {"BYTES": "a", "BOOL": True}
 _ERRORS = {
     "400": "The body is no JSON.",
@@ -136,7 +138,7 @@ def _questions(name: str, columns: Sequence[Mapping[str, Any]], key: Any) -> Jso
 
 def _for_people() -> Json:
     page = {"200": {"description": "A page.", "content": {"text/html": {}}}}
-    text = {"type": "string", "maxLength": 400}
+    text = {"type": "string", "maxLength": LONGEST_KEY}
     like = {"name": "like", "in": "query", "description": "A part of the key.", "schema": text}
     key = {
         "name": "key",

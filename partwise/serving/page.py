@@ -52,7 +52,6 @@ def _page(template: str, script: str = "", **values: Any) -> Page:
         f"script-src {runs}"
     )
     headers = {
-        "Content-Type": "text/html; charset=utf-8",
         "Content-Security-Policy": policy,
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
