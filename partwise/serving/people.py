@@ -8,7 +8,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope
@@ -24,8 +24,10 @@ from partwise.serving.page import Page, docs_page, people_page
 from partwise.serving.predictor import Predictor
 from partwise.serving.protocol import dump
 from partwise.serving.replies import Handler, Reply
-from partwise.serving.served import Served
 from partwise.serving.server_options import ServerOptions
+
+if TYPE_CHECKING:
+    from partwise.serving.served import Served
 
 T = TypeVar("T")
 
@@ -114,9 +116,8 @@ class PeopleHandlers:
         with suppress(PartwiseError):
             for row in self._champions().like()["keys"]:
                 key = json.loads(row["json"] or "null")
-                if served.levels[0].place(row["id"]) is None or (
-                    served.key_columns and key is None
-                ):
+                is_named = key is not None or not served.key_columns
+                if not is_named or served.levels[0].place(row["id"]) is None:
                     continue
                 asked = key_of_json(key, served.key_columns) if served.key_columns else ONLY
                 model = self._predictor.model_of(asked)
