@@ -52,12 +52,12 @@ from partwise.serving.plain_json import (
     render_arrow,
     render_json,
 )
+from partwise.serving.predictor import Predictor
 from partwise.serving.protocol import (
     dump,
     read_infer_request,
     render_infer_response,
 )
-from partwise.serving.predictor import Predictor
 from partwise.serving.questions import Answer, Question
 from partwise.serving.server_options import ServerOptions
 from partwise.serving.wire import ARROW, JSON, kind_of
