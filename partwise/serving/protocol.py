@@ -143,9 +143,9 @@ def _read_id(found: Mapping[str, Any]) -> str | None:
 
 
 def _read_outputs(found: Mapping[str, Any]) -> tuple[str, ...]:
-    given = found.get("outputs") or ()
+    given = found.get("outputs")
     names: list[str] = []
-    for each in _list(given, "outputs"):
+    for each in () if given is None else _list(given, "outputs"):
         if type(name := _object(each, "An output").get("name")) is not str:
             raise RequestError("An output has no name: send its name as text.")
         names.append(name)

@@ -63,6 +63,8 @@ class WorkQueue:
             raise DeadlineError(f"There was no answer within {self._timeout_s:g} s: try again.")
         finally:
             left.cancel()
+            # Of itself, and not by way of `answer`: that would be only when the loop comes to it.
+            task.cancel()
             answer.cancel()
 
     def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
