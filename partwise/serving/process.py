@@ -103,7 +103,7 @@ def serve(service: Service) -> bool:
             raise
         return server.started
     with _folder_of_metrics():
-        return _serve_by_several(_config(service, options))
+        return _serve_by_several(service)
 
 
 def _config(app: Any, options: ServerOptions) -> "Config":
@@ -127,7 +127,7 @@ def _config(app: Any, options: ServerOptions) -> "Config":
     )
 
 
-def _serve_by_several(config: "Config") -> bool:
+def _serve_by_several(service: Service) -> bool:
     from prometheus_client.multiprocess import mark_process_dead
     from uvicorn.supervisors import Multiprocess
 
@@ -140,17 +140,18 @@ def _serve_by_several(config: "Config") -> bool:
             before = {process.pid for process in self.processes}
             super().keep_subprocess_alive()
             for pid in before - {process.pid for process in self.processes}:
-                mark_process_dead(pid)
+                mark_process_dead(pid)  # type: ignore[no-untyped-call]
             if not self.has_started and all(each.is_ready() for each in self.processes):
                 self.has_started = True
                 _LOG.info("All %d processes are ready.", len(self.processes))
                 # What is sent to a new process is this very object.
-                self.config.app = replace(self.config.app, is_replacement=True)
+                self.config.app = replace(service, is_replacement=True)
 
+    config = _config(service, service.options)
     try:
         sockets = [config.bind_socket()]
     except SystemExit as error:
-        raise InputError(f"Port {config.port} of {config.host} cannot be listened at.") from error
+        raise _port_is_taken(service.options) from error
     supervisor = Processes(config, sockets)
     supervisor.run()
     return supervisor.has_started

@@ -9,6 +9,7 @@ An error is JSON, whatever was sent: {"error": a sentence, "kind": a name of `KI
 
 import datetime as dt
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from partwise.errors import (
@@ -57,35 +58,39 @@ def kind_of(error: BaseException) -> str:
 
 
 def key_to_json(key: Key) -> Any:
-    """Return a key as `key_of_json` reads it: what JSON has no value for is text.
+    """Return a key as `key_of_json` reads it.
 
     Raises:
-        KeyClassError: A value is of a type that no key has, or of JSON.
+        KeyClassError: A value is of a type that no key has.
     """
-    if isinstance(key, tuple):
-        return [_value_to_json(value) for value in key]
-    return _value_to_json(key)
+    return [value_to_json(value) for value in key] if isinstance(key, tuple) else value_to_json(key)
 
 
-def _value_to_json(value: Any) -> Any:
+def value_to_json(value: Any) -> Any:
+    """Return a value as `value_of_json` reads it: what JSON has no value for is text.
+
+    Raises:
+        KeyClassError: It is of a type that no key has.
+    """
     key_class, plain = plain_value(value)
-    is_number = isinstance(plain, float) and plain - plain == 0
-    if key_class is None or (key_class is KeyClass.FLOAT and not is_number):
+    if key_class is None:
         raise KeyClassError(
-            f"Key {value!r} is of type {type(value).__name__}, and cannot be sent: ask with a value "
-            "of the class of the key column; NaN and infinity are not in JSON."
+            f"{value!r} is of type {type(value).__name__}, which no key is of: give a value of the "
+            "class of the key column."
         )
+    if key_class is KeyClass.FLOAT and plain - plain != 0:
+        return "NaN" if plain != plain else "Infinity" if plain > 0 else "-Infinity"
     if plain is None or key_class in _OF_JSON:
         return plain
     if key_class in (KeyClass.TIMESTAMP, KeyClass.TIMESTAMP_TZ):
-        return _instant(plain, key_class is KeyClass.TIMESTAMP_TZ)
+        return _moment(plain) + ("+00:00" if key_class is KeyClass.TIMESTAMP_TZ else "")
+    if key_class is KeyClass.DURATION:
+        return f"{Decimal(plain).scaleb(-9):f}"
     return plain_text(plain, key_class)
 
 
-def _instant(nanoseconds: int, has_zone: bool) -> str:
-    """Return a time as text of ISO 8601, with nine digits where it needs them."""
-    micros, rest = divmod(nanoseconds, 1000)
-    text = (dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=micros)).isoformat(  # noqa: DTZ001
-        timespec="microseconds"
-    )
-    return text + (f"{rest:03d}" if rest else "") + ("+00:00" if has_zone else "")
+def _moment(nanoseconds: int) -> str:
+    """Return a time in ISO 8601, to the last digit: two keys may differ in it alone."""
+    micros, below = divmod(nanoseconds, 1000)
+    moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=micros)  # noqa: DTZ001
+    return moment.isoformat(timespec="microseconds") + (f"{below:03d}" if below else "")
