@@ -236,6 +236,8 @@ class Handlers:
         if key is not ONLY or not served.key_columns:
             asked = key if key is ONLY else key_of_json(key, served.key_columns)
             find = partial(self._predictor.model_of, asked, version)
+            # What comes after the body tells whether the client has left.
+            await self._body(receive)
             described = await self._queue.run(find, receive)
         versions = self._predictor.versions()
         return Reply(dump(describe_model(self._predictor.name, versions, served, described)))
@@ -351,7 +353,9 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 404
     sentence = f"{request.method} {shortened(request.url.path)} is nothing that is answered here."
     headers = getattr(error, "headers", None)
-    return Response(dump({"error": sentence, "kind": ""}), status, headers, media_type="application/json")
+    return Response(
+        dump({"error": sentence, "kind": ""}), status, headers, media_type="application/json"
+    )
 
 
 def make_app(predictor: Predictor, options: ServerOptions | None = None) -> Starlette:

@@ -85,6 +85,7 @@ def test_a_key_of_any_characters_is_found_and_predicts(url, key):
 
 def test_a_champion_is_told_with_its_grounds_and_its_history(url):
     found = one(url, "store-001")
+    assert asked(url, "/v2/models/sales?key=%22store-001%22")["inputs"][0]["name"] == "price"
     champion = found["champion"]
     assert (champion["run_id"], champion["generation"], champion["since_version"]) == (
         ("night-2", 1, 2)
