@@ -7,6 +7,8 @@ from importlib import metadata
 from typing import Any
 from urllib.parse import quote
 
+from partwise.serving.questions import STATUS_TEXTS
+
 Json = dict[str, Any]
 
 _INTEGERS = tuple(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))
@@ -36,6 +38,7 @@ _DESCRIPTION = (
 def openapi_document(
     name: str,
     *,
+    version: int = 1,
     columns: Sequence[Mapping[str, Any]] = (),
     key: Any = None,
     has_api_key: bool = False,
@@ -44,6 +47,7 @@ def openapi_document(
 
     Args:
         name: Of the model that is served.
+        version: One that is served.
         columns: The inputs of a key's model, as `/v2/models/NAME` gives them, for the examples.
         key: That key as JSON has it; None: the model has no keys.
         has_api_key: Whether requests have to show an API key.
@@ -53,8 +57,8 @@ def openapi_document(
         "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
     }
     paths = {
-        **_questions(name, columns, key),
-        **_about_models(name),
+        **_questions(name, version, columns, key),
+        **_about_models(name, version),
         **_about_server(),
         **_for_people(),
     }
@@ -91,7 +95,7 @@ def _about_server() -> Json:
     }
 
 
-def _about_models(name: str) -> Json:
+def _about_models(name: str, version: int) -> Json:
     """Return the routes on the model and its versions."""
     key = {
         "name": "key",
@@ -100,7 +104,7 @@ def _about_models(name: str) -> Json:
         "schema": {"type": "string"},
     }
     found: Json = {}
-    for path, parameters in _model_paths(name):
+    for path, parameters in _model_paths(name, version):
         about = _answer("Its inputs and outputs.", _schema("Model")) | _errors(
             "404", "422", "503", "504"
         )
@@ -110,7 +114,7 @@ def _about_models(name: str) -> Json:
     return found
 
 
-def _questions(name: str, columns: Sequence[Mapping[str, Any]], key: Any) -> Json:
+def _questions(name: str, version: int, columns: Sequence[Mapping[str, Any]], key: Any) -> Json:
     """Return the routes that predict."""
     parameters = {} if key is None else {"parameters": {"key": key}}
     inputs = [
@@ -125,7 +129,7 @@ def _questions(name: str, columns: Sequence[Mapping[str, Any]], key: Any) -> Jso
             _schema("InferResponse"),
             of_path,
         )
-        for path, of_path in _model_paths(name)
+        for path, of_path in _model_paths(name, version)
     }
     found["/predict/{name}"] = _post(
         "Predict, of plain rows",
@@ -160,17 +164,18 @@ def _for_people() -> Json:
     }
 
 
-def _model_paths(name: str) -> list[tuple[str, list[Json]]]:
+def _model_paths(name: str, version: int) -> list[tuple[str, list[Json]]]:
     """Return the paths of a model and of a version, and the parameters in them."""
-    version = {
+    of_version = {
         "name": "version",
         "in": "path",
         "required": True,
         "schema": {"type": "string", "pattern": "^[0-9]{1,15}$"},
+        "example": str(version),
     }
     model = "/v2/models/{name}"
     of_model = [_name_parameter(name)]
-    return [(model, of_model), (f"{model}/versions/{{version}}", [*of_model, version])]
+    return [(model, of_model), (f"{model}/versions/{{version}}", [*of_model, of_version])]
 
 
 def _name_parameter(name: str) -> Json:
@@ -222,14 +227,28 @@ def _schema(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
+_TEXT: Json = {"type": "string"}
+_SCALAR: Json = {"type": ["string", "number", "boolean", "null"]}
+
+
 def _schemas() -> Json:
-    text, scalar = {"type": "string"}, {"type": ["string", "number", "boolean", "null"]}
-    names = {"type": "array", "items": text}
+    shape = {"type": "array", "items": {"type": "integer"}}
+    column = {"name": _TEXT, "datatype": {"enum": list(_DATATYPES)}, "shape": shape}
+    tensor = {**column, "data": {"type": "array", "minItems": 1}}
+    return {
+        **_schemas_of_questions(tensor),
+        **_schemas_of_answers(tensor),
+        **_schemas_of_models(column),
+        "Error": _object({"error": _TEXT, "kind": _TEXT}),
+    }
+
+
+def _schemas_of_questions(tensor: Json) -> Json:
     key = {
         "description": "A value; of several key columns a list of them, or an object by column.",
         "anyOf": [
-            scalar,
-            {"type": "array", "items": scalar},
+            _SCALAR,
+            {"type": "array", "items": _SCALAR},
             {"type": "object", "minProperties": 1},
         ],
     }
@@ -243,78 +262,60 @@ def _schemas() -> Json:
             "enum": ["fail", "ignore"],
         },
     }
-    column = {"name": text, "datatype": {"enum": list(_DATATYPES)}, "shape": _array("integer")}
-    tensor = {**column, "data": {"type": "array", "minItems": 1}}
+    parameters = _object({}, key=key, **policies)
+    parameters |= {"type": ["object", "null"], "additionalProperties": False}
+    rows = {
+        "description": "All with the same columns.",
+        "type": "array",
+        "minItems": 1,
+        "items": {"type": "object", "additionalProperties": _SCALAR},
+    }
+    version = {"type": ["integer", "null"]}
     return {
-        "Error": _object({"error": text}),
-        "Ready": _object(
-            {
-                "ready": {"type": "boolean"},
-                "model": text,
-                "version": {"type": "integer"},
-                "reference": text,
-            }
-        ),
-        "ModelReady": _object({"name": text, "ready": {"type": "boolean"}}),
-        "Model": _object(
-            {
-                "name": text,
-                "versions": names,
-                "platform": text,
-                "inputs": {"type": "array", "items": _object(column)},
-                "outputs": {"type": "array", "items": _object(column)},
-            }
-        ),
         "InferRequest": _object(
             {"inputs": {"type": "array", "minItems": 1, "items": _object(tensor)}},
-            id=text,
-            parameters=_object({}, key=key, **policies) | {"additionalProperties": False},
-            outputs={"type": "array", "items": _object({"name": text})},
+            id={"type": ["string", "null"]},
+            parameters=parameters,
+            outputs={"type": ["array", "null"], "items": _object({"name": _TEXT})},
         ),
-        "InferResponse": _object(
-            {
-                "model_name": text,
-                "model_version": text,
-                "parameters": {"type": "object"},
-                "outputs": {"type": "array", "items": _object(tensor)},
-            },
-            id=text,
-        ),
-        "PredictRequest": _object(
-            {
-                "rows": {
-                    "description": "All with the same columns.",
-                    "type": "array",
-                    "minItems": 1,
-                    "items": {"type": "object", "additionalProperties": scalar},
-                }
-            },
-            key=key,
-            version={"type": ["integer", "null"]},
-            **policies,
-        )
+        "PredictRequest": _object({"rows": rows}, key=key, version=version, **policies)
         | {"additionalProperties": False},
+    }
+
+
+def _schemas_of_answers(tensor: Json) -> Json:
+    whole = {"type": "integer"}
+    of_rows = {
+        "outputs": {"type": "object", "additionalProperties": {"type": "array"}},
+        "level": {"type": "array", "items": {"type": ["integer", "null"]}},
+        "status": {"type": "array", "items": {"enum": list(STATUS_TEXTS)}},
+        "models": {"type": "array", "items": {"type": "object"}},
+        "used": {"type": "array", "items": whole},
+    }
+    outputs = {"type": "array", "items": _object(tensor)}
+    of_model = {"model_name": _TEXT, "model_version": _TEXT, "parameters": {"type": "object"}}
+    return {
+        "InferResponse": _object({**of_model, "outputs": outputs}, id=_TEXT),
         "PredictResponse": _object(
-            {
-                "model": text,
-                "version": {"type": "integer"},
-                "reference": text,
-                "outputs": {"type": "object", "additionalProperties": {"type": "array"}},
-                "level": {"type": "array", "items": {"type": ["integer", "null"]}},
-                "status": {"type": "array", "items": {"enum": ["ok", "not finite", "no model"]}},
-                "models": {"type": "array", "items": {"type": "object"}},
-                "used": _array("integer"),
-            }
+            {"model": _TEXT, "version": whole, "reference": _TEXT, **of_rows}
         ),
+    }
+
+
+def _schemas_of_models(column: Json) -> Json:
+    columns = {"type": "array", "items": _object(column)}
+    yes = {"type": "boolean"}
+    about = {"name": _TEXT, "versions": {"type": "array", "items": _TEXT}, "platform": _TEXT}
+    served = {"model": _TEXT, "version": {"type": "integer"}, "reference": _TEXT}
+    return {
+        "Model": _object({**about, "inputs": columns, "outputs": columns}),
+        "ModelReady": _object({"name": _TEXT, "ready": yes}),
+        "Ready": _object({"ready": yes, **served}),
     }
 
 
 def _object(required: Json, **optional: Json) -> Json:
     return {"type": "object", "required": list(required), "properties": {**required, **optional}}
-
-
-def _array(kind: str) -> Json:
-    return {"type": "array", "items": {"type": kind}}
 
 
 def curl_of(document: Mapping[str, Any], path: str, method: str) -> str:
@@ -326,8 +327,8 @@ def curl_of(document: Mapping[str, Any], path: str, method: str) -> str:
     query = []
     for parameter in route["parameters"]:
         if parameter["in"] == "path":
-            value = parameter["schema"].get("const", 1)
-            path = path.replace(f"{{{parameter['name']}}}", quote(str(value), safe=""))
+            value = parameter["schema"].get("const") or parameter["example"]
+            path = path.replace(f"{{{parameter['name']}}}", quote(value, safe=""))
         elif parameter.get("required"):
             query.append(f"{parameter['name']}=...")
     if method == "post":

@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs
 
@@ -111,7 +112,12 @@ class PeopleHandlers:
     def _document(self) -> dict[str, Any]:
         """Return the document; the first key that has a model is that of its examples."""
         served, name = self._predictor.current, self._predictor.name
-        has_api_key = bool(self._options.api_key)
+        document = partial(
+            openapi_document,
+            name,
+            version=served.version,
+            has_api_key=bool(self._options.api_key),
+        )
         # Examples are worth no error.
         with suppress(PartwiseError):
             for row in self._champions().like()["keys"]:
@@ -121,9 +127,8 @@ class PeopleHandlers:
                     continue
                 asked = key_of_json(key, served.key_columns) if served.key_columns else ONLY
                 model = self._predictor.model_of(asked)
-                columns = describe_model(name, (), served, model)["inputs"]
-                return openapi_document(name, columns=columns, key=key, has_api_key=has_api_key)
-        return openapi_document(name, has_api_key=has_api_key)
+                return document(columns=describe_model(name, (), served, model)["inputs"], key=key)
+        return document()
 
 
 def _sent(page: Page) -> Reply:
