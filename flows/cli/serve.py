@@ -1,5 +1,6 @@
 """`partwise serve`: answer over HTTP by the models of a catalog or a run."""
 
+import os
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
@@ -63,6 +64,8 @@ def serve(
         no_access_log: Do not write a line for each request to stdout.
         store: A folder, or a URL such as s3://bucket/folder.
     """
+    # Arrow's own allocator keeps 40 MiB of what it has once read a version with.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     # Here, since they import pyarrow.
     from partwise.serving import process
     from partwise.serving.served import PredictorOptions
