@@ -69,6 +69,7 @@ _JSON, _ARROW = JSON.encode(), ARROW.encode()
 _REFUSED = (InputError, ColumnError, KeyClassError, NullKeyError)
 """What a body can be refused with; others below InputError are about models on the store."""
 _NOT_FOUND = (VersionNotServedError, PartitionNotFoundError, ModelNotFoundError)
+_FEW_KEYS = 16
 _UNREADABLE = "A model that is needed for the answer cannot be read at present: try again later."
 _UNEXPECTED = "The server failed on this request; its log says where, by the request's ID."
 
@@ -267,9 +268,9 @@ class Handlers:
     async def _answer(
         self, question: Question, version: int | None, render: Render, receive: Receive
     ) -> bytes:
-        if question.n_rows <= self._options.inline_rows and self._predictor.is_warm(
-            question, version
-        ):
+        # Of rows with keys of their own, each may need a model of its own.
+        few = _FEW_KEYS if question.key is ONLY else self._options.inline_rows
+        if question.n_rows <= few and self._predictor.is_warm(question, version):
             answer, body = self._work(question, version, render, None)
         else:
             deadline = time.monotonic() + self._options.timeout_s
