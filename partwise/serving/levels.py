@@ -44,12 +44,8 @@ class Place:
     weights: StoredArtifact | None
     categories: StoredArtifact | None
 
-    @property
-    def identity(self) -> tuple[str, str, str]:
-        """What two equal models have in common, wherever they stand."""
-        files = (self.model, self.weights, self.categories)
-        model, weights, categories = ("" if file is None else file.sha256 for file in files)
-        return model, weights, categories
+    identity: tuple[str, str, str]
+    """What two equal models have in common, wherever they stand."""
 
 
 class Level:
@@ -121,7 +117,16 @@ def _place(row: dict[str, Any]) -> Place:
     model, weights, categories = (
         row[name] and artifact_from_row(row[name]) for name in ("model", "weights", "categories")
     )
-    return Place(run_id=row["run_id"], model=model, weights=weights, categories=categories)
+    first, second, third = (
+        "" if file is None else file.sha256 for file in (model, weights, categories)
+    )
+    return Place(
+        run_id=row["run_id"],
+        model=model,
+        weights=weights,
+        categories=categories,
+        identity=(first, second, third),
+    )
 
 
 def open_level(
