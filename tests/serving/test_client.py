@@ -118,6 +118,18 @@ def test_rows_of_many_keys_are_answered_as_without_a_server(store, ask, kind):
     assert_equal(answer, predictor.predict(rows))
 
 
+@pytest.mark.parametrize("kind", ["date", "timestamp_tz", "decimal", "binary", "duration"])
+def test_keys_in_rows_of_python_are_those_that_python_has(store, ask, kind):
+    schema, keys = keys_of(kind)
+    predictor = make_predictor(store, {key: n + 2.5 for n, key in enumerate(keys)}, schema)
+    rows = [{"a": key, "price": 1.0} for key in keys]
+    with served(predictor) as url:
+        answer = ask(url, rows)
+
+    assert answer["prediction"].to_pylist() == [n + 2.5 for n in range(len(keys))]
+    assert_equal(answer, predictor.predict(rows))
+
+
 def assert_equal(found, expected):
     """Compare tables to the bit, NaN with NaN."""
     assert found.schema.equals(expected.schema, check_metadata=True)
