@@ -66,6 +66,7 @@ def groups_of(served: Served, question: Question) -> Iterator[Group]:
             raise InputError(f"{served.reference} has one model for all rows: leave the key out.")
         yield candidates_of(served, ()), None
     elif question.key is not ONLY:
+        _check_same(question, columns)
         yield candidates_of(served, question.key), None
     else:
         names = [column.name for column in columns]
@@ -76,6 +77,23 @@ def groups_of(served: Served, question: Question) -> Iterator[Group]:
             )
         for key, rows in _keys_of_rows(question, columns):
             yield candidates_of(served, key), rows
+
+
+def _check_same(question: Question, columns: Sequence[KeyColumn]) -> None:
+    """Refuse rows with a key column that says another key than the one that was given."""
+    key = question.key if isinstance(question.key, tuple) else (question.key,)
+    for column, wanted in zip(columns, key, strict=False):
+        values = question.columns.get(column.name, ())
+        if isinstance(values, pa.ChunkedArray):
+            found = values.unique().to_pylist()
+        else:
+            found = [value_of_json(value, column) for value in values]
+        # NaN is a key, and not equal to itself.
+        if any(value != wanted and (value == value or wanted == wanted) for value in found):
+            raise InputError(
+                f"The key was given, and rows have others in the column {column.name!r}: leave "
+                "that column out, or the key."
+            )
 
 
 def candidates_of(served: Served, key: Key) -> Candidates:

@@ -31,6 +31,9 @@ from partwise.tables.keys.partition_keys import KeyColumn
 
 Format = Literal["onnx", "native"]
 
+_READ = ["run_id", "model", "weights", "categories"]
+"""The columns of a `ModelSet` that are needed to find and read a model."""
+
 _MOST_PLACES = 65_536
 """Keys of which it is remembered where their models stand, about 1 KiB each."""
 
@@ -68,7 +71,7 @@ class Level:
         """Of the catalog, or the generation of the run."""
         self.key_columns = key_columns
         self._row_of = {name: row for row, name in enumerate(partition_ids.to_pylist())}
-        self.models = models
+        self.models = models.select(_READ)
         self._places: OrderedDict[str, Place] = OrderedDict()
 
     def __len__(self) -> int:

@@ -35,7 +35,7 @@ from partwise.serving.questions import NO_MODEL, NOT_FINITE, OK, Answer, Questio
 from partwise.serving.served import PredictorOptions, Served, name_of, newer_than, open_served
 from partwise.serving.served_model import ServedModel
 from partwise.store.store import Store
-from partwise.tables.keys.partition_keys import Key
+from partwise.tables.keys.partition_keys import Key, KeyColumn
 
 logger = logging.getLogger(__name__)
 
@@ -217,6 +217,8 @@ class Predictor:
                 continue
             if question.extra == "fail":
                 model.check_columns(columns, key_names)
+            if rows is None:
+                columns = _with_key(columns, served.key_columns, found.key, model, n_rows)
             return model.predict(columns, n_rows), candidate.used
         if served.constant is not None:
             used = UsedModel(run_id="", key="", level=len(served.levels))
@@ -307,6 +309,24 @@ class Predictor:
     def close(self) -> None:
         """Let all models go."""
         self.cache.clear()
+
+
+def _with_key(
+    columns: Mapping[str, Any],
+    key_columns: Sequence[KeyColumn],
+    key: Key,
+    model: ServedModel,
+    n_rows: int,
+) -> Mapping[str, Any]:
+    """Return columns with those of the key that the model has as features, and rows lack."""
+    names = [column.name for column in key_columns]
+    lacking = {*names} & {*(model.column_names or ())} - {*columns}
+    if not lacking:
+        return columns
+    values = zip(names, key if isinstance(key, tuple) else (key,), strict=True)
+    filled = {name: value for name, value in values if name in lacking}
+    made = {name: pa.chunked_array([pa.array([value] * n_rows)]) for name, value in filled.items()}
+    return {**columns, **made}
 
 
 def _taken(values: Any, rows: np.ndarray) -> Any:

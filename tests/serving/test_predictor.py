@@ -121,6 +121,14 @@ def test_keys_of_each_class_are_found_by_their_json_and_no_others_are(
             served.predict({"key": [json, other]})
 
 
+def test_a_key_and_rows_of_another_key_are_refused(one) -> None:
+    served = predictor(one)
+    for rows in ([{"key": "b"}], pa.table({"key": ["b"]})):
+        assert said(served.predict(rows, "b")) == [2]
+        with pytest.raises(InputError, match="others in the column 'key'"):
+            served.predict(rows, "a")
+
+
 def test_one_and_true_and_one_point_zero_are_never_one_key(local_store) -> None:
     train(local_store, "run", {1: 1.0}, keys=pa.schema([("key", pa.int64())]))
     promote(local_store, "run")
