@@ -52,12 +52,12 @@ from partwise.serving.plain_json import (
     render_arrow,
     render_json,
 )
+from partwise.serving.predictor import Predictor
 from partwise.serving.protocol import (
     dump,
     read_infer_request,
     render_infer_response,
 )
-from partwise.serving.predictor import Predictor
 from partwise.serving.questions import Answer, Question
 from partwise.serving.server_options import ServerOptions
 from partwise.serving.wire import ARROW, JSON, kind_of
@@ -361,7 +361,9 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 404
     sentence = f"{request.method} {shortened(request.url.path)} is nothing that is answered here."
     headers = getattr(error, "headers", None)
-    return Response(dump({"error": sentence}), status, headers, media_type="application/json")
+    return Response(
+        dump({"error": sentence, "kind": ""}), status, headers, media_type="application/json"
+    )
 
 
 def make_app(predictor: Predictor, options: ServerOptions | None = None) -> Starlette:

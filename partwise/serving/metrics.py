@@ -116,5 +116,5 @@ class Metrics:
         registry = self._registry
         if FOLDER_VARIABLE in os.environ:
             registry = CollectorRegistry()
-            MultiProcessCollector(registry)
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return generate_latest(registry)

@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -91,27 +91,21 @@ def serve(service: Service) -> bool:
     _check_installed()
     import uvicorn
 
-    options = service.options
-    if options.processes == 1:
-        server = uvicorn.Server(_config(service.app(), options))
-        try:
-            server.run()
-        except SystemExit as error:
-            # uvicorn has logged the reason.
-            if error.code == 1 and not server.started:
-                raise _port_is_taken(options) from error
-            raise
-        return server.started
-    with _folder_of_metrics():
-        return _serve_by_several(_config(service, options))
+    if service.options.processes > 1:
+        with _folder_of_metrics():
+            return _serve_by_several(service)
+    server = uvicorn.Server(_config(service.app, service.options))
+    with _unless_taken(service.options):
+        server.run()
+    return server.started
 
 
-def _config(app: Any, options: ServerOptions) -> "Config":
+def _config(app: Callable[[], Any], options: ServerOptions) -> "Config":
     import uvicorn
 
     return uvicorn.Config(
         app,
-        factory=isinstance(app, Service),
+        factory=True,
         host=options.host,
         port=options.port,
         workers=options.processes,
@@ -127,7 +121,7 @@ def _config(app: Any, options: ServerOptions) -> "Config":
     )
 
 
-def _serve_by_several(config: "Config") -> bool:
+def _serve_by_several(service: Service) -> bool:
     from prometheus_client.multiprocess import mark_process_dead
     from uvicorn.supervisors import Multiprocess
 
@@ -140,27 +134,35 @@ def _serve_by_several(config: "Config") -> bool:
             before = {process.pid for process in self.processes}
             super().keep_subprocess_alive()
             for pid in before - {process.pid for process in self.processes}:
-                mark_process_dead(pid)
+                mark_process_dead(pid)  # type: ignore[no-untyped-call]
             if not self.has_started and all(each.is_ready() for each in self.processes):
                 self.has_started = True
                 _LOG.info("All %d processes are ready.", len(self.processes))
                 # What is sent to a new process is this very object.
-                self.config.app = replace(self.config.app, is_replacement=True)
+                self.config.app = replace(service, is_replacement=True)
 
-    try:
-        sockets = [config.bind_socket()]
-    except SystemExit as error:
-        raise InputError(f"Port {config.port} of {config.host} cannot be listened at.") from error
-    supervisor = Processes(config, sockets)
-    supervisor.run()
+    config = _config(service, service.options)
+    with _unless_taken(service.options):
+        listener = config.bind_socket()
+    with listener:
+        supervisor = Processes(config, [listener])
+        supervisor.run()
     return supervisor.has_started
 
 
-def _port_is_taken(options: ServerOptions) -> InputError:
-    return InputError(
-        f"Port {options.port} of {options.host} cannot be listened at: end what listens there, or "
-        "pass another port."
-    )
+@contextmanager
+def _unless_taken(options: ServerOptions) -> Iterator[None]:
+    """Say in a sentence of ours that a port cannot be had."""
+    try:
+        yield
+    except SystemExit as error:
+        if error.code != _DOES_NOT_START:
+            raise
+        # uvicorn has logged the reason.
+        raise InputError(
+            f"Port {options.port} of {options.host} cannot be listened at: end what listens there, "
+            "or pass another port."
+        ) from error
 
 
 @contextmanager

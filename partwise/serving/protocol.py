@@ -143,10 +143,12 @@ def _read_id(found: Mapping[str, Any]) -> str | None:
 
 
 def _read_outputs(found: Mapping[str, Any]) -> tuple[str, ...]:
-    given = found.get("outputs") or ()
-    names = [_object(each, "An output").get("name") for each in _list(given, "outputs")]
-    if not all(type(name) is str for name in names):
-        raise RequestError("An output has no name: send its name as text.")
+    given = found.get("outputs")
+    names: list[str] = []
+    for each in () if given is None else _list(given, "outputs"):
+        if type(name := _object(each, "An output").get("name")) is not str:
+            raise RequestError("An output has no name: send its name as text.")
+        names.append(name)
     return tuple(names)
 
 

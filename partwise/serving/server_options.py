@@ -65,7 +65,7 @@ class ServerOptions:
         if not self.api_key and not _is_loopback(self.host):
             raise InputError(
                 f"Whoever reaches {self.host} could ask for predictions: name a file with an API "
-                f"key by api_key_file, or set {API_KEY_VARIABLE}; or listen at 127.0.0.1."
+                f"key by --api-key-file, or set {API_KEY_VARIABLE}; or listen at 127.0.0.1."
             )
 
 

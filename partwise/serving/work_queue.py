@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.types import Receive
 
@@ -54,9 +54,8 @@ class WorkQueue:
         answer = asyncio.wrap_future(task)
         left = asyncio.ensure_future(receive())
         try:
-            await asyncio.wait(
-                {answer, left}, timeout=self._timeout_s, return_when=asyncio.FIRST_COMPLETED
-            )
+            both: set[asyncio.Future[Any]] = {answer, left}
+            await asyncio.wait(both, timeout=self._timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if answer.done():
                 return answer.result()
             if left.done():
@@ -64,6 +63,8 @@ class WorkQueue:
             raise DeadlineError(f"There was no answer within {self._timeout_s:g} s: try again.")
         finally:
             left.cancel()
+            # Of itself, and not by way of `answer`: that would be only when the loop comes to it.
+            task.cancel()
             answer.cancel()
 
     def _leave(self, loop: asyncio.AbstractEventLoop) -> None:

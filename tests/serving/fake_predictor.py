@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from partwise.errors import ColumnError, PartitionNotFoundError
+from partwise.errors import ColumnError, IntegrityError, PartitionNotFoundError
 from partwise.formatting import did_you_mean, key_text
 from partwise.runs.run import ONLY
 from partwise.serving.errors import DeadlineError, VersionNotServedError
@@ -59,12 +59,12 @@ class FakePredictor:
         self.refreshed.set()
         return True
 
-    def describe(self, key: Any, version: int | None = None) -> dict[str, Any]:
+    def versions(self) -> list[int]:
+        return [self.current.version, *self.also]
+
+    def model_of(self, key: Any = ONLY, version: int | None = None) -> Any:
         self._model(key)
-        return {
-            "columns": {"price": "float64"},
-            "outputs": {"prediction": "float64"},
-        }
+        return SimpleNamespace(signature=None, column_names=("price",))
 
     def _model(self, key: Any) -> int | None:
         if type(key) is int and 0 <= key < 10:
@@ -118,4 +118,6 @@ class FakePredictor:
         )
 
 
-REFUSED = SimpleNamespace(reference="catalog://sales@8", error="IntegrityError")
+REFUSED = SimpleNamespace(
+    reference="catalog://sales@8", error=IntegrityError("s3://secret/sales differs.")
+)
