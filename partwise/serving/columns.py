@@ -58,8 +58,8 @@ def columns_of_rows(rows: Any) -> tuple[Mapping[str, Any], int]:
             f"Rows are a table of Arrow, a frame, a list of objects or a mapping of columns, and "
             f"not a {type(rows).__name__}."
         )
-    columns = map(_without_views, table.columns)
-    return dict(zip(table.column_names, columns, strict=True)), table.num_rows
+    arrays = map(_without_views, table.columns)
+    return dict(zip(table.column_names, arrays, strict=True)), table.num_rows
 
 
 def _without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -99,8 +99,12 @@ class KeptRequests:
         self._thread.start()
 
     def offer(self, question: Question, answer: Answer, served: Served, request_id: str) -> None:
-        """Keep a request, if it is drawn and there is room; return at once."""
-        if random.random() >= self._options.fraction:  # noqa: S311 (no secret)
+        """Keep a request, if it is drawn and there is room; return at once.
+
+        One whose version is no longer `served` when it is answered is not kept.
+        """
+        is_drawn = random.random() < self._options.fraction  # noqa: S311 (no secret)
+        if not is_drawn or answer.version != served.version:
             return
         kept = _Kept(question, answer, served, request_id, datetime.now(UTC))
         with self._lock:

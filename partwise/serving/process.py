@@ -56,10 +56,16 @@ class Service:
             PartwiseError: The reference cannot be opened.
         """
         from partwise.serving.app import make_app
+        from partwise.serving.kept_requests import KeepOptions, KeptRequests
         from partwise.serving.predictor import Predictor
+        from partwise.store.store import Store
 
         predictor = Predictor.open(self.reference, self.store, options=self.predictor)
-        return make_app(predictor, self.options)
+        kept = None
+        if fraction := self.options.keep_requests:
+            store = Store.of(self.store)
+            kept = KeptRequests(store, predictor.name, KeepOptions(fraction=fraction))
+        return make_app(predictor, self.options, kept)
 
     def __call__(self) -> "Starlette":
         """Return the app in one of several processes; end the process where there is none.

@@ -1,6 +1,7 @@
 import datetime as dt
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,12 +9,16 @@ import pyarrow as pa
 import pytest
 
 from partwise.catalogs.kept_rows import kept_files, read_kept
+from partwise.client import Client
 from partwise.errors import InputError, StoreError
 from partwise.runs.run import ONLY
+from partwise.serving.app import make_app
 from partwise.serving.columns import columns_of_rows
 from partwise.serving.kept_requests import KeepOptions, KeptRequests
 from partwise.serving.questions import Question
+from partwise.serving.server_options import ServerOptions
 from partwise.store.store import Store
+from tests.serving.loopback import listening
 from tests.serving.scales import make_predictor
 from tests.serving.test_client import KINDS, STORES, keys_of
 
@@ -98,7 +103,9 @@ def test_requests_of_other_types_or_versions_go_to_other_files(store):
         question = Question(columns={"price": [1.0]}, n_rows=1, key="a")
         now = predictor.current
         newer = SimpleNamespace(version=2, key_columns=now.key_columns, levels=now.levels)
-        keeper.kept.offer(question, predictor.answer(question), newer, "newer")
+        answer = replace(predictor.answer(question), version=2)
+        keeper.kept.offer(question, answer, newer, "newer")
+        keeper.kept.offer(question, answer, now, "of a version that is not served any more")
     files = kept_files(store, "sales")
     assert sorted(version for version, _ in files.values()) == [1, 1, 2]
     assert read_kept(store, "served://sales@2", lambda *_: True).rows["request_id"][0].as_py() == (
@@ -106,6 +113,20 @@ def test_requests_of_other_types_or_versions_go_to_other_files(store):
     )
     with pytest.raises(InputError, match="several types"):
         all_rows(store)
+
+
+def test_a_server_keeps_what_it_answers_until_it_ends(store):
+    predictor = make_predictor(store, {"a": 2.0}, STORES)
+    kept = KeptRequests(store, "sales", KeepOptions(fraction=1))
+    app = make_app(predictor, ServerOptions(access_log=False), kept)
+    with listening(app) as base, Client(f"{base}/predict/sales") as client:
+        client.predict(pa.table({"price": [1.0, 2.0]}), "a")
+        client.predict([{"price": 3}], "a")
+        with pytest.raises(InputError):
+            client.predict([{"prise": 4}], "a")
+    rows = all_rows(store).rows
+    assert rows["prediction"].to_pylist() == [2.0, 4.0, 6.0]
+    assert len(set(rows["request_id"].to_pylist())) == 2
 
 
 def test_at_its_bounds_it_stops_and_counts_and_what_is_there_stays(store):
