@@ -322,7 +322,7 @@ def test_what_got_worse_is_trained_again_and_no_other(evaluate, store, cluster):
 def keep(store: Path, requests, **options) -> KeptRequests:
     """Answer requests as a server does that keeps them all, and return what has kept them."""
     opened = Store.parse(store)
-    predictor = Catalog.open("sales", opened).predictor(
+    predictor = Catalog.open("sales@1", opened).predictor(
         PredictorOptions(format="native", fallback=(0.0,))
     )
     kept = KeptRequests(opened, "sales", KeepOptions(fraction=1, **options))
@@ -347,7 +347,9 @@ def test_what_a_server_has_kept_came_true_as_the_predictions_of_an_inference(eva
     assert (kept.rows, kept.left_out) == (asked.num_rows, 0)
 
     found = Evaluated.of(evaluate(labels_of(rows), "served://sales"))
-    expected = Evaluated.of(evaluate(labels_of(rows), run_id="by-catalog"))
+    expected = Evaluated.of(
+        evaluate(labels_of(rows), run_id="by-catalog", on_existing_artifacts="resume")
+    )
 
     # Rows stand in another order, by which sums differ in the last digit.
     tables = [each.table.sort_by("key").to_pandas() for each in (found, expected)]
