@@ -69,6 +69,8 @@ class Metrics:
             if keys
             else None
         )
+        # To find a counter by its labels takes longer than to count.
+        self._by_level: dict[int | None, Counter] = {}
         self._by_route: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
     def observe(self, route: str, status: int, seconds: float) -> None:
@@ -84,16 +86,21 @@ class Metrics:
         """Count the rows of an answer, by level, and the loads that it needed."""
         if answer.cold:
             self._cold.inc(answer.cold)
-        *rows_of, none = np.bincount(
-            np.where(answer.used < 0, len(answer.models), answer.used),
-            minlength=len(answer.models) + 1,
-        ).tolist()
+        none, *rows_of = np.bincount(answer.used + 1, minlength=len(answer.models) + 1).tolist()
         for model, n_rows in zip(answer.models, rows_of, strict=True):
-            self._rows.labels(str(model.level)).inc(n_rows)
+            self._of_level(model.level).inc(n_rows)
             if self._rows_of_keys is not None:
                 self._rows_of_keys.labels(self._label_of(model.key)).inc(n_rows)
         if none:
-            self._rows.labels("none").inc(none)
+            self._of_level(None).inc(none)
+
+    def _of_level(self, level: int | None) -> Counter:
+        """Return the counter of a level; None: of rows that none answered."""
+        found = self._by_level.get(level)
+        if found is None:
+            label = "none" if level is None else str(level)
+            found = self._by_level[level] = self._rows.labels(label)
+        return found
 
     def _label_of(self, key: str) -> str:
         if key not in self._known:

@@ -172,9 +172,9 @@ def _read_input(given: Any, max_rows: int) -> tuple[str, int, Sequence[Any]]:
     if type(given) is not dict or type(name := given.get("name")) is not str:
         raise RequestError("An input is to be an object with name, shape, datatype and data.")
     shape, datatype, data = given.get("shape"), given.get("datatype"), given.get("data")
-    if type(shape) is not list or not all(type(size) is int for size in shape):
-        raise RequestError(f"The shape of input {shortened(name)!r} is to be a list of integers.")
-    if not shape or shape[1:] not in ([], [1]) or shape[0] < 0:
+    if not (type(shape) is list and shape and type(shape[0]) is int and shape[0] >= 0) or (
+        len(shape) > 1 and shape[1:] != [1]
+    ):
         raise RequestError(
             f"The shape of input {shortened(name)!r} is {shortened(str(shape))}: each column is an "
             "input of its own, of shape [rows] or [rows, 1]."
@@ -201,7 +201,10 @@ def _read_input(given: Any, max_rows: int) -> tuple[str, int, Sequence[Any]]:
 
 def _values_of(data: list[Any], datatype: str, name: str) -> list[Any]:
     """Return values as their datatype has them: FP32 is rounded to it, integers of FP64 floats."""
-    kinds = set(map(type, data)) - {NoneType}
+    kinds = set(map(type, data))
+    if datatype == "FP64" and kinds == {float}:
+        return data
+    kinds.discard(NoneType)
     if datatype in _FLOATS:
         return data if not kinds else _floats(data, kinds, datatype, name)
     if datatype in _OTHERS:

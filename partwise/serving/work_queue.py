@@ -38,7 +38,7 @@ class WorkQueue:
 
         Args:
             work: Is not begun where its time is over before, or its client has left.
-            receive: Of the request, whose body has been read.
+            receive: Of the request; what is left of its body is passed over.
 
         Raises:
             OverloadedError: Too many requests wait already.
@@ -52,7 +52,7 @@ class WorkQueue:
         task = self._pool.submit(work)
         task.add_done_callback(lambda _: self._leave(loop))
         answer = asyncio.wrap_future(task)
-        left = asyncio.ensure_future(receive())
+        left = asyncio.ensure_future(_until_left(receive))
         try:
             both: set[asyncio.Future[Any]] = {answer, left}
             await asyncio.wait(both, timeout=self._timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -79,3 +79,8 @@ class WorkQueue:
     def close(self) -> None:
         """Begin no more work; what was begun goes on."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+async def _until_left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,4 +1,4 @@
-"""What the server answers to each request: the Open Inference Protocol, plain rows, and refusals."""
+"""What the server answers: the Open Inference Protocol, plain rows, refusals, its limits."""
 
 import asyncio
 import json
@@ -16,7 +16,6 @@ from starlette.testclient import TestClient
 from partwise.errors import IntegrityError, StoreError
 from partwise.serving.app import make_app
 from partwise.serving.arrow_streams import from_stream, to_stream
-from partwise.serving.questions import Question
 from partwise.serving.server_options import ServerOptions
 from partwise.serving.wire import ARROW, FIELDS
 from partwise.tables.keys.key_classes import KeyClass, KeyColumn
@@ -618,5 +617,5 @@ def test_keys_are_counted_only_where_that_was_asked_for(client):
 
 def test_a_question_of_arrow_keeps_its_columns(client, predictor):
     arrow(client, pa.table({"price": pa.array([1.5], pa.float32())}), key=3)
-    question: Question = predictor.answered[-1]
+    question = predictor.answered[-1]
     assert question.columns["price"].type == pa.float32()

@@ -86,11 +86,10 @@ def start(local_store) -> Iterator[Callable[..., Server]]:
 
     yield begin
     for server in servers:
-        for each in (*psutil.Process().children(recursive=True),):
-            if each.pid == server.process.pid or server.process.pid in map(
-                lambda parent: parent.pid, each.parents()
-            ):
+        if server.process.poll() is None:
+            for each in psutil.Process(server.process.pid).children():
                 each.kill()
+            server.process.kill()
         server.process.wait()
         assert server.process.stderr is not None
         server.process.stderr.close()
