@@ -97,13 +97,17 @@ def read_kept(store: Store, reference: str, wanted: Callable[[str, About], bool]
     def read(path: str) -> tuple[About, Sequence[str], pa.Table]:
         try:
             file = pq.ParquetFile(pa.BufferReader(store.read(path)))
-            about = json.loads(file.schema_arrow.metadata[_ABOUT])
-            made = About(**{k: tuple(v) if isinstance(v, list) else v for k, v in about.items()})
+            found = json.loads(file.schema_arrow.metadata[_ABOUT])
+            about = About(
+                version=int(found["version"]),
+                key_columns=tuple(found["key_columns"]),
+                levels=tuple(found["levels"]),
+            )
             names = file.schema_arrow.names
-            rows = file.read([name for name in names if wanted(name, made)])
+            rows = file.read([name for name in names if wanted(name, about)])
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
             raise IntegrityError(f"The file {path} of kept requests is damaged.") from error
-        return made, names, rows.replace_schema_metadata(None)
+        return about, names, rows.replace_schema_metadata(None)
 
     with ThreadPoolExecutor(READ_THREADS) as threads:
         found = list(threads.map(read, files))
