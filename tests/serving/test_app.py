@@ -431,7 +431,7 @@ def test_a_plain_text_in_a_query_is_a_key(predictor):
 
 def test_what_no_route_takes_is_refused_in_the_form_of_errors(client):
     for method, path, status in (
-        ("GET", "/", 404),
+        ("GET", "/v3", 404),
         ("GET", "/v2/", 404),
         ("GET", "/predict/sales", 405),
         ("DELETE", "/v2/models/sales", 405),
