@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from partwise.catalogs import rows
 from partwise.catalogs.documents import (
+    CATALOG_SCHEME,
     NOUN,
     DrawnRun,
     Origin,
@@ -42,6 +43,10 @@ from partwise.runs.stored_models import MODEL_FILES, MODELS, ModelSet
 from partwise.store.store import Store
 from partwise.store.versions import parse_reference
 from partwise.tables.keys.partition_keys import Key, KeyColumn, hash_keys, normalize_keys
+
+if TYPE_CHECKING:
+    from partwise.serving.predictor import Predictor
+    from partwise.serving.served import PredictorOptions
 
 Format = Literal["native", "onnx"]
 
@@ -314,6 +319,24 @@ class Catalog:
         }
         models = pa.table(models, schema=MODELS)
         return ModelSet(name=self.reference, key_columns=self.key_columns, models=models)
+
+    def predictor(
+        self, options: "PredictorOptions | None" = None, *, newest: bool = False
+    ) -> "Predictor":
+        """Return the champions ready to predict for any key, for use inside your own service.
+
+        Args:
+            options: How models are held.
+            newest: Begin with the newest version, and let `refresh` take up those that follow.
+
+        Raises:
+            ModelNotFoundError: No key has a model of the options' format.
+        """
+        from partwise.serving.predictor import Predictor
+        from partwise.serving.served import PredictorOptions
+
+        reference = f"{CATALOG_SCHEME}{self.name}" if newest else self.reference
+        return Predictor.open(reference, self.store, options or PredictorOptions())
 
     def history(self, key: Key = ONLY) -> pa.Table:
         """Return the rows that a key has had, a row for each version that changed it, oldest first.

@@ -18,10 +18,11 @@ from partwise.catalogs.contest import (
 )
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
+from partwise.connector.trained_rows import with_trained_categories
 from partwise.engine.failures import storable
 from partwise.engine.infer_work import Predict
 from partwise.engine.outcome import Produced
-from partwise.engine.works import StoredModel, with_trained_categories
+from partwise.engine.works import StoredModel
 from partwise.evaluation.paired import confidence
 from partwise.evaluation.predictions import prediction_array
 from partwise.evaluation.scores import Metric, Predicted

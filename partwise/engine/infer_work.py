@@ -6,21 +6,19 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import pyarrow as pa
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
-from partwise.connector.returned_rows import returned_table
+from partwise.connector.trained_rows import with_class, with_trained_categories
 from partwise.engine.outcome import Produced
-from partwise.engine.works import StoredModel, produce_rows, with_trained_categories
+from partwise.engine.works import StoredModel, produce_rows
 from partwise.errors import ColumnError, IntegrityError, ModelNotFoundError
 from partwise.formatting import key_text
 from partwise.models.serdes import ModelSerde, serde_by_name
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import StoredArtifact
 from partwise.runs.ledger import DAMAGED_MODELS, FAILED_MODELS
-from partwise.tables.classes import CLASS_COLUMN, classes_among, predicted_classes
 
 if TYPE_CHECKING:
     from partwise.engine.fallbacks import Constant
@@ -129,8 +127,8 @@ class InferWork:
             outcome = self.predict(rows, trained, context)
             if outcome is None and context.has_made:
                 return Produced(status=PartitionStatus.DONE)
-            if self.names_classes and categories is not None:
-                outcome = _with_class(outcome, classes_among(categories))
+            if self.names_classes:
+                outcome = with_class(outcome, categories)
         produced = produce_rows(outcome, rows, self.key_columns, self.keep_columns, "prediction")
         if not self.names_models or produced.rows is None:
             return produced
@@ -175,14 +173,3 @@ class InferWork:
                 del _kept_models[next(iter(_kept_models))]
             _kept_models[name] = trained
         return _kept_models[name]
-
-
-def _with_class(outcome: Any, named: tuple[str, pa.Array] | None) -> Any:
-    """Return probabilities, and beside them the most probable class."""
-    if named is None or not isinstance(outcome, np.ndarray) or outcome.dtype.kind != "f":
-        return outcome
-    _, classes = named
-    if outcome.ndim not in (1, 2) or (outcome.ndim == 2 and outcome.shape[1] != len(classes)):
-        return outcome
-    rows = returned_table(outcome, "prediction")
-    return rows.append_column(CLASS_COLUMN, predicted_classes(outcome, classes))

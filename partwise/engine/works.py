@@ -33,8 +33,8 @@ from partwise.runs.bundle import (
     local_content,
     read_model,
 )
-from partwise.tables.calendar import in_zones, with_zones, zones_among
-from partwise.tables.categories import categories_of_rows, with_categories_of
+from partwise.tables.calendar import with_zones
+from partwise.tables.categories import categories_of_rows
 from partwise.tables.classes import with_classes
 from partwise.tables.parquet_types import storable
 from partwise.tables.roles import marked_labels
@@ -265,18 +265,6 @@ def _categories_file(
     with pa.ipc.new_stream(sink, categories.schema) as writer:
         writer.write_table(categories)
     return {CATEGORIES_FILENAME: sink.getvalue().to_pybytes()}
-
-
-def with_trained_categories(data: DataConnector, trained: pa.Table | None) -> DataConnector:
-    """Return rows with the codes and time zones that a model was trained with; None: it had none.
-
-    Raises:
-        ColumnError: A time has a zone and had none in training, or the other way round.
-    """
-    if trained is None:
-        return data
-    table = in_zones(data.to_arrow(), zones_among(trained))
-    return DataConnector(with_categories_of(table, trained))
 
 
 def check_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:

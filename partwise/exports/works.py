@@ -14,8 +14,9 @@ import pyarrow as pa
 from partwise.choices import Task
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
+from partwise.connector.trained_rows import with_trained_categories
 from partwise.engine.outcome import Produced, WrittenModel
-from partwise.engine.works import StoredModel, with_trained_categories
+from partwise.engine.works import StoredModel
 from partwise.errors import ColumnError, ExportMismatchError, ExportRefusedError, InputError
 from partwise.exports.choice import exporter_for
 from partwise.exports.onnx.quantization import as_float16

@@ -16,7 +16,7 @@ from partwise.catalogs.catalog import Catalog
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.connector.returned_rows import returned_table
-from partwise.engine.works import with_trained_categories
+from partwise.connector.trained_rows import with_trained_categories
 from partwise.errors import InputError
 from partwise.runs.run import ONLY
 from partwise.sources.frames.tables import table_of

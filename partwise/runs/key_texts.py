@@ -67,7 +67,7 @@ def parse_key(text: str, columns: tuple[KeyColumn, ...]) -> Key:
             f"The key {text!r} has {len(texts)} values, and those of the run have {len(columns)}: "
             f"{names}."
         )
-    values = [_parse_key_value(text, column) for text, column in zip(texts, columns, strict=True)]
+    values = [parse_key_value(text, column) for text, column in zip(texts, columns, strict=True)]
     return values[0] if len(columns) == 1 else tuple(values)
 
 
@@ -85,7 +85,8 @@ def named_partition(key: Key, columns: tuple[KeyColumn, ...]) -> str:
     return partition_id(key, columns)
 
 
-def _parse_key_value(text: str, column: KeyColumn) -> Any:
+def parse_key_value(text: str, column: KeyColumn) -> Any:
+    """Return the value of a key column that a text stands for; see `parse_key`."""
     if column.key_class is KeyClass.STRING:
         return text
     if text == "null":

@@ -1,6 +1,6 @@
 """What a predictor is asked, and what it answers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 from partwise.runs.run import ONLY
 from partwise.tables.keys.partition_keys import Key
 
-Values = Sequence[Any] | pa.ChunkedArray
-"""The values of a column: those of JSON as Python has them, or Arrow's."""
+Values = Any
+"""The values of a column: a list of those of JSON as Python has them, or a `pa.ChunkedArray`."""
 
 OK, NOT_FINITE, NO_MODEL = 0, 1, 2
 STATUS_TEXTS = ("ok", "not finite", "no model")
@@ -26,8 +26,8 @@ class Question:
     """All of the same length. Values of JSON: numbers, booleans, text, None."""
     n_rows: int
     key: Key = ONLY
-    """The key of all rows, as `key_of_json` returns it or Python has it; ONLY: the key columns stand
-    among the columns, or there are none."""
+    """The key of all rows, as `key_of_json` returns it or Python has it; ONLY: the key columns
+    stand among the columns, or there are none."""
     on_missing: Literal["fail", "null"] = "fail"
     """What becomes of rows that no level has a model for."""
     extra: Literal["fail", "ignore"] = "fail"

@@ -8,7 +8,8 @@ import pytest
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
-from partwise.engine.works import _categories_file, with_trained_categories
+from partwise.connector.trained_rows import with_trained_categories
+from partwise.engine.works import _categories_file
 from partwise.errors import ColumnError
 from partwise.evaluation import HoldoutFraction
 from partwise.studies.work import ScoredTrainer

@@ -17,10 +17,15 @@ from partwise import (
     default_predict,
 )
 from partwise.connector.context import PartitionContext
-from partwise.engine.infer_work import _with_class
+from partwise.connector.trained_rows import with_class
 from partwise.engine.works import TrainWork
 from partwise.errors import ColumnError, InputError
-from partwise.tables.classes import class_places, classes_among, predicted_classes
+from partwise.tables.classes import (
+    class_places,
+    classes_among,
+    predicted_classes,
+    with_classes,
+)
 
 KINDS = {
     "text": (pa.string(), ("c", "a", "b")),
@@ -161,11 +166,11 @@ def test_the_most_probable_class_stands_beside_probabilities():
     two, three = pa.array(["no", "yes"]), pa.array([9, 3, 7])
     assert predicted_classes(np.array([0.2, 0.9, np.nan]), two).to_pylist() == ["no", "yes", None]
     several = np.array([[0.1, 0.8, 0.1], [0.5, 0.5, 0], [np.nan, 1, 0]])
-    rows = _with_class(several, ("y", three))
+    rows = with_class(several, with_classes(None, "y", three))
     assert rows.column_names == [*(f"prediction_{i}" for i in range(3)), "predicted_class"]
     assert rows["predicted_class"].to_pylist() == [3, 9, None]
-    assert _with_class(several, ("y", two)) is several
-    assert _with_class(several, None) is several
+    assert with_class(several, with_classes(None, "y", two)) is several
+    assert with_class(several, None) is several
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from partwise import DataConnector, DistributedLightGBM, DistributedXGBoost, default_predict
 from partwise.connector.context import PartitionContext
-from partwise.engine.infer_work import _with_class
+from partwise.connector.trained_rows import with_class
 from partwise.errors import ColumnError, InputError
 from partwise.ranks.context import RankContext
 from partwise.runs.bundle import CATEGORIES_FILENAME
@@ -67,7 +67,7 @@ def train(name, kind, table, cuts, folder, **more):
 
 def predicted(model, categories, table):
     found = default_predict(DataConnector(table), model, PartitionContext())
-    return found, _with_class(found, classes_among(categories))
+    return found, with_class(found, categories)
 
 
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)

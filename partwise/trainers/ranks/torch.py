@@ -204,8 +204,8 @@ def _process_group(
         timeout=None if timeout_s is None else timedelta(seconds=timeout_s),
     )
     try:
-        # Gloo (torch 2.13) waits for ever for a rank that leaves while another one is connecting, as
-        # one does whose function fails or closes the group at once.
+        # Gloo (torch 2.13) waits for ever for a rank that leaves while another one is connecting,
+        # as one does whose function fails or closes the group at once.
         context.barrier()
         yield
     finally:

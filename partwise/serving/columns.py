@@ -1,0 +1,123 @@
+"""Rows as columns: as a question has them, and as Arrow has them for a model.
+
+Values of JSON get the types that they had in training, as far as these are known.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from partwise.errors import ColumnError, InputError
+from partwise.serving.questions import Values
+from partwise.tables.calendar import SEPARATOR
+
+_DATE_LENGTH = len("2026-03-01")
+
+
+def source_of(name: str) -> str:
+    """Return the column that a feature such as day@month is made of; of others their own name."""
+    column, separator, _ = name.rpartition(SEPARATOR)
+    return column if separator else name
+
+
+def columns_of_rows(rows: Any) -> tuple[Mapping[str, Any], int]:
+    """Return rows as columns, and their number.
+
+    Args:
+        rows: A table of Arrow, a frame, a list of objects or a mapping of columns.
+
+    Raises:
+        ColumnError: Columns are of several lengths.
+        InputError: It is none of these.
+    """
+    if isinstance(rows, Mapping):
+        columns = {
+            str(name): values if isinstance(values, pa.ChunkedArray) else list(values)
+            for name, values in rows.items()
+        }
+        lengths = {len(values) for values in columns.values()}
+        if len(lengths) > 1:
+            raise ColumnError(f"The columns are of several lengths: {sorted(lengths)}.")
+        return columns, lengths.pop() if lengths else 0
+    if isinstance(rows, list | tuple):
+        if not all(isinstance(row, Mapping) for row in rows):
+            raise InputError("Rows are objects, one for each row, of values by column.")
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {name: [row.get(name) for row in rows] for name in names}, len(rows)
+    table = rows if isinstance(rows, pa.Table) else None
+    if isinstance(rows, pa.RecordBatch):
+        table = pa.Table.from_batches([rows])
+    elif table is None and type(rows).__module__.startswith("pandas."):
+        table = pa.Table.from_pandas(rows, preserve_index=False)
+    elif table is None and hasattr(rows, "__arrow_c_stream__"):
+        table = pa.table(rows)
+    if table is None:
+        raise InputError(
+            f"Rows are a table of Arrow, a frame, a list of objects or a mapping of columns, and "
+            f"not a {type(rows).__name__}."
+        )
+    return dict(zip(table.column_names, table.columns, strict=True)), table.num_rows
+
+
+def columns_of_json(
+    columns: Mapping[str, Values],
+    n_rows: int,
+    *,
+    encoded: Collection[str],
+    times: Mapping[str, str | None],
+) -> pa.Table:
+    """Return columns as a table.
+
+    Args:
+        columns: Lists of values of JSON, or columns of Arrow, which stay as they are.
+        n_rows: Their length.
+        encoded: Those that were dictionaries in training: text and numbers become such.
+        times: Those of dates or times, which are ISO 8601 text in JSON, with the zone that they had
+            in training; "": none; None: that is not known.
+
+    Raises:
+        ColumnError: Values of a column are of several kinds, or no dates or times.
+    """
+    arrays = {
+        name: values
+        if isinstance(values, pa.ChunkedArray)
+        else _column(name, values, times.get(name, ""), is_time=name in times)
+        for name, values in columns.items()
+    }
+    if not arrays:
+        return pa.table({"": pa.nulls(n_rows)}).select([])
+    for name in encoded:
+        column = arrays.get(name)
+        if column is not None and not pa.types.is_dictionary(column.type):
+            arrays[name] = column.dictionary_encode()
+    return pa.table(arrays)
+
+
+def _column(name: str, values: Any, zone: str | None, *, is_time: bool) -> pa.ChunkedArray:
+    try:
+        array = pa.array(values, from_pandas=False)
+        if is_time and pa.types.is_string(array.type):
+            array = _times(array, zone)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        wanted = "dates or times in ISO 8601" if is_time else "numbers, or text, or true and false"
+        raise ColumnError(
+            f"The values of the column {name!r} are not of one kind that a column can have: send "
+            f"{wanted}, and null where a value is missing."
+        ) from error
+    if pa.types.is_nested(array.type):
+        raise ColumnError(f"The values of the column {name!r} are lists or objects, and no values.")
+    return pa.chunked_array([array])
+
+
+def _times(texts: pa.Array, zone: str | None) -> pa.Array:
+    given = [text for text in texts.to_pylist() if text is not None]
+    if all(len(text) == _DATE_LENGTH for text in given):
+        days = texts.cast(pa.date32())
+        # Midnight, where the training had times; of which zone, nobody knows.
+        return days if zone is None else days.cast(pa.timestamp("us"))
+    if zone is None and all(text[2:3] == ":" for text in given):
+        return texts.cast(pa.time64("us"))
+    has_offset = any(text[-1:] == "Z" or "+" in text or text.count("-") > 2 for text in given)
+    moments = texts.cast(pa.timestamp("us", "UTC" if has_offset else None))
+    return moments.cast(pa.timestamp("us", zone)) if zone and has_offset else moments

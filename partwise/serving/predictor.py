@@ -1,0 +1,367 @@
+"""Many models behind one call: which model each row has, and what it predicts.
+
+A predictor has no global state, and may be used by any number of threads. The server is a predictor
+behind HTTP.
+"""
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.catalogs.documents import reference_of
+from partwise.errors import (
+    IntegrityError,
+    PartitionNotFoundError,
+    PartwiseError,
+    StoreError,
+)
+from partwise.formatting import key_text
+from partwise.models.serdes import resolve_serde, serde_by_name
+from partwise.runs.bundle import read_model
+from partwise.runs.run import ONLY
+from partwise.serving.columns import columns_of_rows
+from partwise.serving.errors import DeadlineError, VersionNotServedError
+from partwise.serving.groups import Group, groups_of, own_key_text, values_of
+from partwise.serving.levels import Level, Place
+from partwise.serving.model_cache import ModelCache
+from partwise.serving.questions import NO_MODEL, NOT_FINITE, OK, Answer, Question, UsedModel
+from partwise.serving.served import PredictorOptions, Served, name_of, newer_than, open_served
+from partwise.serving.served_model import ServedModel
+from partwise.store.store import Store
+from partwise.tables.keys.partition_keys import Key
+
+logger = logging.getLogger(__name__)
+
+_DEFAULT = PredictorOptions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A newer version that could not be taken up."""
+
+    reference: str
+    error: PartwiseError | OSError
+
+
+class Predictor:
+    """The models of a catalog's version, or of a run, ready to predict for any of its keys.
+
+    Models are loaded when they are first needed, and held as long as they fit.
+
+    Example:
+        >>> predictor = Catalog.open("sales", "/data/models").predictor()  # doctest: +SKIP
+        >>> predictor.predict([{"price": 2.5}], "store-7")["prediction"]  # doctest: +SKIP
+    """
+
+    def __init__(self, reference: str, store: Store, options: PredictorOptions = _DEFAULT) -> None:
+        self.name = name_of(reference)
+        """The name of the catalog, or the ID of the run."""
+        self.options = options
+        self.cache = ModelCache(options.cache_bytes)
+        self.refused: Refused | None = None
+        """The newer version that could not be taken up; None: there is none."""
+        self._reference = reference
+        self._store = store
+        self._serde = resolve_serde(options.serde)
+        self._refreshing = Lock()
+        self.current = open_served(reference, store, options)
+        """What answers now."""
+        self._also = {
+            number: open_served(reference_of(self.name, number), store, options)
+            for number in options.also
+        }
+        if options.warm == "all":
+            self._warm(self.current, None)
+
+    @classmethod
+    def open(
+        cls,
+        reference: str,
+        store: Store | str | Path = "artifacts",
+        options: PredictorOptions = _DEFAULT,
+    ) -> "Predictor":
+        """Open a catalog or a run.
+
+        Args:
+            reference: catalog://NAME for the newest version and each one that follows (`refresh`),
+                catalog://NAME@VERSION for that one, or run://ID.
+            store: The artifact store: its URL, a folder, or a `Store`.
+            options: How models are held.
+
+        Raises:
+            InputError: The reference is of none of these forms, or a level has other key columns.
+            CatalogNotFoundError, RunNotFoundError: There is no such version or run.
+            ModelNotFoundError: It has no model of the format.
+            SignatureError, IntegrityError, RunFormatError: It is not to be trusted, or damaged.
+        """
+        return cls(reference, Store.of(store), options)
+
+    def served(self, version: int | None = None) -> Served:
+        """Return what answers for a version; None: the newest.
+
+        Raises:
+            VersionNotServedError: It is none of those that are served.
+        """
+        current = self.current
+        if version is None or version == current.version:
+            return current
+        try:
+            return self._also[version]
+        except KeyError:
+            numbers = [current.version, *self._also]
+            raise VersionNotServedError(
+                f"The version {version} of {self.name!r} is not served: "
+                f"{', '.join(map(str, numbers))} is."
+            ) from None
+
+    def versions(self) -> list[int]:
+        """Return the versions that are served, the newest first."""
+        return [self.current.version, *self._also]
+
+    def predict(
+        self,
+        rows: Any,
+        key: Key = ONLY,
+        *,
+        version: int | None = None,
+        on_missing: Literal["fail", "null"] = "fail",
+        extra: Literal["fail", "ignore"] = "fail",
+    ) -> pa.Table:
+        """Predict rows, in their order.
+
+        Args:
+            rows: A table of Arrow, a frame, a list of objects or a mapping of columns.
+            key: That of all rows; without it, the key columns stand among the columns.
+            version: One that is served; None: the newest.
+            on_missing: "null" gives rows without any model null and the status "no model".
+            extra: "ignore" lets columns pass that a model does not know.
+
+        Returns:
+            prediction (or prediction_0 ... of several classes), model_run, model_key, model_level
+            and status, a row for each.
+
+        Raises:
+            KeyClassError: The key is of another class.
+            PartitionNotFoundError: No level has a model for it.
+            ColumnError: A column is missing or not known, or its values do not fit.
+            InputError: The model refuses the rows.
+            IntegrityError: A model is damaged, and no other level answers.
+        """
+        columns, n_rows = columns_of_rows(rows)
+        question = Question(
+            columns=columns, n_rows=n_rows, key=key, on_missing=on_missing, extra=extra
+        )
+        return self.answer(question, version).to_arrow()
+
+    def is_warm(self, question: Question, version: int | None = None) -> bool:
+        """Whether `answer` needs to load no model.
+
+        Raises what `answer` does of keys.
+        """
+        served = self.served(version)
+        return all(
+            not group.places or group.places[0][1] in self.cache
+            for group in groups_of(served, question)
+        )
+
+    def answer(
+        self, question: Question, version: int | None = None, deadline: float | None = None
+    ) -> Answer:
+        """Answer a question; see `predict`.
+
+        Args:
+            question: What is asked.
+            version: One that is served; None: the newest.
+            deadline: When to give up, as `time.monotonic` counts.
+
+        Raises:
+            DeadlineError: It was over before all models had answered.
+        """
+        served = self.served(version)
+        cold = self.cache.loads
+        key_names = {column.name for column in served.key_columns}
+        parts = []
+        for group in groups_of(served, question):
+            if deadline is not None and time.monotonic() > deadline:
+                raise DeadlineError("The time for an answer is over; the models go on loading.")
+            parts.append((group, *self._answer_group(served, group, question, key_names)))
+        return _joined(served, question.n_rows, parts, self.cache.loads - cold)
+
+    def _answer_group(
+        self, served: Served, group: Group, question: Question, key_names: set[str]
+    ) -> tuple[dict[str, np.ndarray] | None, UsedModel | None]:
+        """Return predictions for rows of one key, and what made them; None: nothing can."""
+        columns = question.columns
+        n_rows = question.n_rows
+        if group.rows is not None:
+            n_rows = len(group.rows)
+            columns = {name: _taken(values, group.rows) for name, values in columns.items()}
+        damaged: IntegrityError | StoreError | None = None
+        for number, place in group.places:
+            level = served.levels[number]
+            try:
+                model = self.loaded(level, place)
+            except (IntegrityError, StoreError) as error:
+                logger.warning("%s The next level is asked.", error)
+                damaged = error
+                continue
+            if question.extra == "fail":
+                model.check_columns(columns, key_names)
+            outputs = model.predict(columns, n_rows)
+            return outputs, UsedModel(
+                run_id=place.run_id, key=own_key_text(served, level, group.key), level=number
+            )
+        if served.constant is not None:
+            used = UsedModel(run_id="", key="", level=len(served.levels))
+            return {"prediction": np.full(n_rows, served.constant)}, used
+        if damaged is not None:
+            raise damaged
+        if question.on_missing == "null":
+            return None, None
+        text = key_text(values_of(group.key, served.key_columns)) if served.key_columns else ""
+        raise PartitionNotFoundError(f"{served.reference} has no model for the key {text!r}.")
+
+    def loaded(self, level: Level, place: Place) -> ServedModel:
+        """Return a model, from the cache or the store.
+
+        Raises:
+            IntegrityError, StoreError: It cannot be read.
+        """
+        found = self.cache.get(place)
+        return found or self.cache.load(place, lambda: self._load(level, place))
+
+    def _load(self, level: Level, place: Place) -> ServedModel:
+        file, weights = place.model, place.weights
+        content = level.read(place, file)
+        beside = {} if weights is None else {weights.filename: level.read(place, weights)}
+        categories = None
+        if place.categories is not None:
+            with pa.ipc.open_stream(level.read(place, place.categories)) as reader:
+                categories = reader.read_all()
+        model = read_model(serde_by_name(file.serde, self._serde), content, file.filename, beside)
+        size = len(content) + sum(map(len, beside.values()))
+        return ServedModel(model, categories, size)
+
+    def model_of(self, key: Key = ONLY, version: int | None = None) -> ServedModel:
+        """Return the model that answers for a key.
+
+        Raises:
+            PartitionNotFoundError: It has none, though a constant may answer.
+            KeyClassError: The key is of another class.
+            IntegrityError: It cannot be read.
+        """
+        served = self.served(version)
+        question = Question(columns={}, n_rows=0, key=key)
+        for group in groups_of(served, question):
+            for number, place in group.places:
+                return self.loaded(served.levels[number], place)
+        raise PartitionNotFoundError(f"{served.reference} has no model for the key {key!r}.")
+
+    def refresh(self) -> bool:
+        """Take up what is newer of the catalogs, once it is verified and warm.
+
+        One that cannot be opened, or whose models cannot be read, changes nothing: `refused` says
+        so until another one follows.
+
+        Returns:
+            Whether something else answers now.
+        """
+        with self._refreshing:
+            newer = newer_than(self.current, self._reference, self._store, self.options)
+            if newer is None:
+                return False
+            try:
+                served = open_served(self._reference, self._store, self.options)
+                if self.options.warm != "none":
+                    with self.cache.room_for_another_version():
+                        self._warm(served, None if self.options.warm == "all" else self.current)
+            except (PartwiseError, OSError) as error:
+                if self.refused is None or self.refused.reference != newer:
+                    logger.error("%s is not taken up: %s", newer, error)
+                self.refused = Refused(reference=newer, error=error)
+                return False
+            # From here on questions are answered by it; those that have begun keep the old one.
+            self.current = served
+            self.refused = None
+            return True
+
+    def _warm(self, new: Served, old: Served | None) -> None:
+        """Load the models of a version; with an old one, those whose keys are loaded of it."""
+        for number, level in enumerate(new.levels):
+            ids: Iterable[str] = level.partition_ids()
+            if old is not None:
+                before = old.levels[number].places_met().items()
+                ids = [name for name, place in before if place in self.cache]
+            for name in ids:
+                if old is None and self.cache.bytes >= self.cache.most_bytes:
+                    return
+                place = level.place(name)
+                if place is not None:
+                    self.loaded(level, place)
+
+    def close(self) -> None:
+        """Let all models go."""
+        self.cache.clear()
+
+
+def _taken(values: Any, rows: np.ndarray) -> Any:
+    if isinstance(values, pa.ChunkedArray):
+        return values.take(pa.array(rows))
+    return [values[row] for row in rows]
+
+
+_Part = tuple[Group, dict[str, np.ndarray] | None, UsedModel | None]
+
+
+def _joined(served: Served, n_rows: int, parts: Sequence[_Part], cold: int) -> Answer:
+    """Return the predictions of all groups as one answer."""
+    models = dict.fromkeys(used for _, _, used in parts if used is not None)
+    numbers = {used: number for number, used in enumerate(models)}
+    if len(parts) == 1 and parts[0][0].rows is None and (outputs := parts[0][1]) is not None:
+        chosen = np.zeros(n_rows, np.int32)
+        status = _status(outputs, n_rows)
+    else:
+        chosen = np.full(n_rows, -1, np.int32)
+        status = np.full(n_rows, NO_MODEL, np.int8)
+        outputs = {}
+        for group, found, used in parts:
+            rows = np.arange(n_rows) if group.rows is None else group.rows
+            if found is None or used is None:
+                continue
+            chosen[rows] = numbers[used]
+            status[rows] = _status(found, len(rows))
+            for name, values in found.items():
+                outputs.setdefault(name, _nothing(n_rows, values.dtype))[rows] = values
+        if not outputs:
+            outputs = {"prediction": _nothing(n_rows, np.dtype(np.float64))}
+    return Answer(
+        reference=served.reference,
+        version=served.version,
+        outputs=outputs,
+        models=tuple(models),
+        used=chosen,
+        status=status,
+        cold=cold,
+    )
+
+
+def _nothing(n_rows: int, dtype: np.dtype) -> np.ndarray:
+    """Return what stands where there is no prediction: NaN of numbers, and None."""
+    if dtype.kind == "f":
+        return np.full(n_rows, np.nan, dtype)
+    return np.full(n_rows, None, object)
+
+
+def _status(outputs: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
+    status = np.full(n_rows, OK, np.int8)
+    for values in outputs.values():
+        if values.dtype.kind == "f":
+            status[~np.isfinite(values)] = NOT_FINITE
+    return status
