@@ -22,7 +22,6 @@ import argparse
 import json
 import logging
 import os
-import subprocess
 import sys
 import tempfile
 import threading
@@ -45,9 +44,9 @@ from benchmarks.served.servers import Server, partwise_serving
 
 WARM_RATE, COLD_RATE = 200, 50
 INFER, PREDICT = f"/v2/models/{CATALOG}/infer", f"/predict/{CATALOG}"
-LARGE_CACHE = 2**30
-EVERY_S = 10
-"""From one promotion to the next: a server looks for a new version every 5 s."""
+LARGE_CACHE_MIB = 1024
+EVERY_S = 12
+"""From one promotion to the next: a server looks for a new version every 5 s, and loads it."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,9 @@ def warm(made: Made, seconds: int) -> Iterator[Case]:
             ("the same by plain JSON", PREDICT, plain),
         ):
             yield _case(name, server, path, _bodies(made, body, hot), WARM_RATE, seconds)
-    with partwise_serving(str(made.store), "--warm", "all", "--cache-bytes", LARGE_CACHE) as server:
+    with partwise_serving(
+        str(made.store), "--warm", "all", "--cache-mib", LARGE_CACHE_MIB
+    ) as server:
         everything = _bodies(made, open_inference, made.keys)
         yield _case("warm, all keys", server, INFER, everything, WARM_RATE, seconds)
 
@@ -125,12 +126,13 @@ def promotions(made: Made, seconds: int) -> Iterator[Case]:
         yield _case("steady", server, INFER, asked, WARM_RATE, seconds)
 
         def promote_thrice() -> None:
-            for _ in range(3):
+            began = time.monotonic()
+            for number in range(3):
+                time.sleep(max(0, began + number * EVERY_S - time.monotonic()))
                 _promote(made)
-                time.sleep(EVERY_S)
 
         with _meanwhile(promote_thrice):
-            case = _case("three promotions", server, INFER, asked, WARM_RATE, 3 * EVERY_S + 5)
+            case = _case("three promotions", server, INFER, asked, WARM_RATE, 3 * EVERY_S + 2)
     yield case
     if len(case.asked.versions) < 4:
         raise SystemExit(f"not all three new versions were served: {case.asked.versions}")
@@ -197,18 +199,13 @@ def _case(
 
 
 def _promote(made: Made) -> None:
-    """Promote the models of the other night than those in use, by a process of its own."""
-    from partwise import Catalog
+    """Promote the models of the other night than those in use."""
+    from partwise import Catalog, Everything, promote_models
 
-    used = Catalog.open(CATALOG, str(made.store)).table["run_id"][0].as_py()
+    store = str(made.store)
+    used = Catalog.open(CATALOG, store).table["run_id"][0].as_py()
     (other,) = (night for night in NIGHTS if night != used)
-    command = "from partwise.flows.cli.main import main; main()"
-    words = ["promote", CATALOG, "--models", f"{other}-onnx", "--everything", "--require", "onnx"]
-    subprocess.run(
-        [sys.executable, "-c", command, *words, "--store", str(made.store)],
-        check=True,
-        capture_output=True,
-    )
+    promote_models(CATALOG, models=f"{other}-onnx", rule=Everything(), require="onnx", store=store)
 
 
 @contextmanager
