@@ -130,6 +130,10 @@ _COMMANDS = {
         "catalog:catalog",
         "Show which model is used for each key; go back, pin, retire and tidy up.",
     ),
+    "serve": (
+        "serve:serve",
+        "Answer over HTTP by the models of a catalog or a run, each key by its own.",
+    ),
     "environments": (
         "environments:environments",
         "List the environments that are built on this machine, and remove old ones.",

@@ -41,6 +41,7 @@ class OnnxModel:
         place."""
         self.guards = guards_of_metadata(session.get_modelmeta().custom_metadata_map)
         """What the file refuses, because it would predict otherwise than its model."""
+        self._output_names = [output.name for output in session.get_outputs()]
         # onnxruntime (1.31) aborts the process when these get an empty batch.
         self._dies_of_no_rows = any(name in graph for name in (b"LSTM", b"GRU", b"RNN"))
 
@@ -88,7 +89,7 @@ class OnnxModel:
         Raises:
             InputError: They hold what the file refuses.
         """
-        names = [output.name for output in self.session.get_outputs()]
+        names = self._output_names
         if not len(next(iter(feeds.values()))):
             return dict(zip(names, self._run_no_rows(names, feeds), strict=True))
         try:

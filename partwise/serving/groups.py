@@ -13,7 +13,7 @@ from partwise.formatting import key_text
 from partwise.runs.run import ONLY
 from partwise.serving.keys import key_of_json, value_of_json
 from partwise.serving.levels import Level, Place
-from partwise.serving.questions import Question
+from partwise.serving.questions import Question, UsedModel
 from partwise.serving.served import Served
 from partwise.tables.keys.partition_keys import (
     Key,
@@ -26,26 +26,48 @@ from partwise.tables.keys.partition_keys import (
     partition_id,
 )
 
+_MOST_MET = 65_536
+"""Keys of which it is remembered which models they have, about 1 KiB each."""
+
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Rows of one key, and the models that may answer for them, by level."""
+class Candidate:
+    """A model that may answer for a key."""
+
+    level: Level
+    place: Place
+    used: UsedModel
+    """What an answer says of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The models that may answer for a key, in the order in which they are asked."""
 
     key: Key
-    rows: np.ndarray | None
-    """Their places; None: all."""
-    places: tuple[tuple[int, Place], ...]
+    models: tuple[Candidate, ...]
+
+
+Group = tuple[Candidates, np.ndarray | None]
+"""The models for rows of one key, and the places of these rows; None: all."""
 
 
 def groups_of(served: Served, question: Question) -> Iterator[Group]:
-    """Yield the rows of each key, with the models that may answer for it."""
+    """Yield the rows of each key, with the models that may answer for it.
+
+    Raises:
+        ColumnError: No key was given, and a key column is missing.
+        KeyClassError: A key is of another class.
+        InputError: A key was given for one model of all rows.
+    """
     columns = served.key_columns
     if not columns:
         if question.key is not ONLY:
             raise InputError(f"{served.reference} has one model for all rows: leave the key out.")
-        yield _group(served, (), None)
+        yield candidates_of(served, ()), None
     elif question.key is not ONLY:
-        yield _group(served, question.key, None)
+        _check_same(question, columns)
+        yield candidates_of(served, question.key), None
     else:
         names = [column.name for column in columns]
         if missing := [name for name in names if name not in question.columns]:
@@ -54,35 +76,58 @@ def groups_of(served: Served, question: Question) -> Iterator[Group]:
                 f"{missing[0]!r} with the rows."
             )
         for key, rows in _keys_of_rows(question, columns):
-            yield _group(served, key, rows)
+            yield candidates_of(served, key), rows
 
 
-def _group(served: Served, key: Key, rows: np.ndarray | None) -> Group:
-    own = values_of(key, served.key_columns) if served.key_columns else ()
-    by_name = dict(zip((column.name for column in served.key_columns), own, strict=True))
-    name = partition_id(key, served.key_columns) if served.key_columns else OF_ALL
-    places = []
-    for number, level in enumerate(served.levels):
-        if not level.key_columns:
-            name_there = OF_ALL
-        elif level.key_columns == served.key_columns:
-            name_there = name
+def _check_same(question: Question, columns: Sequence[KeyColumn]) -> None:
+    """Refuse rows with a key column that says another key than the one that was given."""
+    key = question.key if isinstance(question.key, tuple) else (question.key,)
+    for column, wanted in zip(columns, key, strict=False):
+        values = question.columns.get(column.name, ())
+        if isinstance(values, pa.ChunkedArray):
+            found = values.unique().to_pylist()
         else:
-            values = tuple(by_name[column.name] for column in level.key_columns)
-            name_there = partition_id(values, level.key_columns)
+            found = [value_of_json(value, column) for value in values]
+        # NaN is a key, and not equal to itself.
+        if any(value != wanted and (value == value or wanted == wanted) for value in found):
+            raise InputError(
+                f"The key was given, and rows have others in the column {column.name!r}: leave "
+                "that column out, or the key."
+            )
+
+
+def candidates_of(served: Served, key: Key) -> Candidates:
+    """Return the models that may answer for a key; of none at all, the empty key."""
+    # 1, 1.0 and True are equal, and three keys.
+    named = (key, *map(type, key)) if isinstance(key, tuple) else (key, type(key))
+    try:
+        found: Candidates | None = served.met.get(named)
+    except TypeError:  # a list or the like, which is refused as a key
+        return _find_candidates(served, key)
+    if found is None:
+        found = _find_candidates(served, key)
+        if len(served.met) >= _MOST_MET:
+            served.met.clear()
+        served.met[named] = found
+    return found
+
+
+def _find_candidates(served: Served, key: Key) -> Candidates:
+    columns = served.key_columns
+    name = partition_id(key, columns) if columns else OF_ALL
+    values = key if isinstance(key, tuple) else (key,)
+    by_name = dict(zip((column.name for column in columns), values, strict=bool(columns)))
+    models = []
+    for number, level in enumerate(served.levels):
+        own = tuple(by_name[column.name] for column in level.key_columns)
+        name_there = name
+        if level.key_columns != columns:
+            name_there = partition_id(own, level.key_columns) if own else OF_ALL
         place = level.place(name_there)
         if place is not None:
-            places.append((number, place))
-    return Group(key, rows, tuple(places))
-
-
-def values_of(key: Key, columns: Sequence[KeyColumn]) -> tuple[Any, ...]:
-    """Return the values of a key; KeyClassError where it has too few or many."""
-    values = key if isinstance(key, tuple) else (key,)
-    if len(values) != len(columns):
-        # In the words that every key of a wrong length gets.
-        partition_id(key, columns)
-    return values
+            used = UsedModel(run_id=place.run_id, key=key_text(own) if own else "", level=number)
+            models.append(Candidate(level, place, used))
+    return Candidates(key, tuple(models))
 
 
 def _keys_of_rows(
@@ -121,12 +166,3 @@ def _keys_of_rows(
             for values, column, source in zip(lists, columns, given, strict=True)
         ]
         yield made[0] if len(made) == 1 else tuple(made), np.array(rows)
-
-
-def own_key_text(served: Served, level: Level, key: Key) -> str:
-    """Return the key that a model has in its level, as text."""
-    if not level.key_columns:
-        return ""
-    values = values_of(key, served.key_columns)
-    by_name = dict(zip((column.name for column in served.key_columns), values, strict=True))
-    return key_text([by_name[column.name] for column in level.key_columns])

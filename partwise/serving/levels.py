@@ -31,6 +31,9 @@ from partwise.tables.keys.partition_keys import KeyColumn
 
 Format = Literal["onnx", "native"]
 
+_READ = ["run_id", "model", "weights", "categories"]
+"""The columns of a `ModelSet` that are needed to find and read a model."""
+
 _MOST_PLACES = 65_536
 """Keys of which it is remembered where their models stand, about 1 KiB each."""
 
@@ -44,12 +47,8 @@ class Place:
     weights: StoredArtifact | None
     categories: StoredArtifact | None
 
-    @property
-    def identity(self) -> tuple[str, str, str]:
-        """What two equal models have in common, wherever they stand."""
-        files = (self.model, self.weights, self.categories)
-        model, weights, categories = ("" if file is None else file.sha256 for file in files)
-        return model, weights, categories
+    identity: tuple[str, str, str]
+    """What two equal models have in common, wherever they stand."""
 
 
 class Level:
@@ -72,7 +71,7 @@ class Level:
         """Of the catalog, or the generation of the run."""
         self.key_columns = key_columns
         self._row_of = {name: row for row, name in enumerate(partition_ids.to_pylist())}
-        self.models = models
+        self.models = models.select(_READ)
         self._places: OrderedDict[str, Place] = OrderedDict()
 
     def __len__(self) -> int:
@@ -121,7 +120,16 @@ def _place(row: dict[str, Any]) -> Place:
     model, weights, categories = (
         row[name] and artifact_from_row(row[name]) for name in ("model", "weights", "categories")
     )
-    return Place(run_id=row["run_id"], model=model, weights=weights, categories=categories)
+    first, second, third = (
+        "" if file is None else file.sha256 for file in (model, weights, categories)
+    )
+    return Place(
+        run_id=row["run_id"],
+        model=model,
+        weights=weights,
+        categories=categories,
+        identity=(first, second, third),
+    )
 
 
 def open_level(

@@ -28,14 +28,14 @@ from partwise.runs.bundle import read_model
 from partwise.runs.run import ONLY
 from partwise.serving.columns import columns_of_rows
 from partwise.serving.errors import DeadlineError, VersionNotServedError
-from partwise.serving.groups import Group, groups_of, own_key_text, values_of
+from partwise.serving.groups import Candidates, candidates_of, groups_of
 from partwise.serving.levels import Level, Place
 from partwise.serving.model_cache import ModelCache
 from partwise.serving.questions import NO_MODEL, NOT_FINITE, OK, Answer, Question, UsedModel
 from partwise.serving.served import PredictorOptions, Served, name_of, newer_than, open_served
 from partwise.serving.served_model import ServedModel
 from partwise.store.store import Store
-from partwise.tables.keys.partition_keys import Key
+from partwise.tables.keys.partition_keys import Key, KeyColumn
 
 logger = logging.getLogger(__name__)
 
@@ -167,8 +167,8 @@ class Predictor:
         """
         served = self.served(version)
         return all(
-            not group.places or group.places[0][1] in self.cache
-            for group in groups_of(served, question)
+            not found.models or found.models[0].place in self.cache
+            for found, _ in groups_of(served, question)
         )
 
     def answer(
@@ -188,36 +188,38 @@ class Predictor:
         cold = self.cache.loads
         key_names = {column.name for column in served.key_columns}
         parts = []
-        for group in groups_of(served, question):
+        for found, rows in groups_of(served, question):
             if deadline is not None and time.monotonic() > deadline:
                 raise DeadlineError("The time for an answer is over; the models go on loading.")
-            parts.append((group, *self._answer_group(served, group, question, key_names)))
+            parts.append((rows, *self._answer_rows(served, found, rows, question, key_names)))
         return _joined(served, question.n_rows, parts, self.cache.loads - cold)
 
-    def _answer_group(
-        self, served: Served, group: Group, question: Question, key_names: set[str]
+    def _answer_rows(
+        self,
+        served: Served,
+        found: Candidates,
+        rows: np.ndarray | None,
+        question: Question,
+        key_names: set[str],
     ) -> tuple[dict[str, np.ndarray] | None, UsedModel | None]:
         """Return predictions for rows of one key, and what made them; None: nothing can."""
-        columns = question.columns
-        n_rows = question.n_rows
-        if group.rows is not None:
-            n_rows = len(group.rows)
-            columns = {name: _taken(values, group.rows) for name, values in columns.items()}
+        columns, n_rows = question.columns, question.n_rows
+        if rows is not None:
+            n_rows = len(rows)
+            columns = {name: _taken(values, rows) for name, values in columns.items()}
         damaged: IntegrityError | StoreError | None = None
-        for number, place in group.places:
-            level = served.levels[number]
+        for candidate in found.models:
             try:
-                model = self.loaded(level, place)
+                model = self.loaded(candidate.level, candidate.place)
             except (IntegrityError, StoreError) as error:
                 logger.warning("%s The next level is asked.", error)
                 damaged = error
                 continue
             if question.extra == "fail":
                 model.check_columns(columns, key_names)
-            outputs = model.predict(columns, n_rows)
-            return outputs, UsedModel(
-                run_id=place.run_id, key=own_key_text(served, level, group.key), level=number
-            )
+            if rows is None:
+                columns = _with_key(columns, served.key_columns, found.key, model, n_rows)
+            return model.predict(columns, n_rows), candidate.used
         if served.constant is not None:
             used = UsedModel(run_id="", key="", level=len(served.levels))
             return {"prediction": np.full(n_rows, served.constant)}, used
@@ -225,8 +227,7 @@ class Predictor:
             raise damaged
         if question.on_missing == "null":
             return None, None
-        text = key_text(values_of(group.key, served.key_columns)) if served.key_columns else ""
-        raise PartitionNotFoundError(f"{served.reference} has no model for the key {text!r}.")
+        raise _no_model(served, found.key)
 
     def loaded(self, level: Level, place: Place) -> ServedModel:
         """Return a model, from the cache or the store.
@@ -258,11 +259,10 @@ class Predictor:
             IntegrityError: It cannot be read.
         """
         served = self.served(version)
-        question = Question(columns={}, n_rows=0, key=key)
-        for group in groups_of(served, question):
-            for number, place in group.places:
-                return self.loaded(served.levels[number], place)
-        raise PartitionNotFoundError(f"{served.reference} has no model for the key {key!r}.")
+        found = candidates_of(served, () if key is ONLY and not served.key_columns else key)
+        for candidate in found.models:
+            return self.loaded(candidate.level, candidate.place)
+        raise _no_model(served, key)
 
     def refresh(self) -> bool:
         """Take up what is newer of the catalogs, once it is verified and warm.
@@ -311,30 +311,55 @@ class Predictor:
         self.cache.clear()
 
 
+def _with_key(
+    columns: Mapping[str, Any],
+    key_columns: Sequence[KeyColumn],
+    key: Key,
+    model: ServedModel,
+    n_rows: int,
+) -> Mapping[str, Any]:
+    """Return columns with those of the key that the model has as features, and rows lack."""
+    names = [column.name for column in key_columns]
+    lacking = {*names} & {*(model.column_names or ())} - {*columns}
+    if not lacking:
+        return columns
+    values = zip(names, key if isinstance(key, tuple) else (key,), strict=True)
+    filled = {name: value for name, value in values if name in lacking}
+    made = {name: pa.chunked_array([pa.array([value] * n_rows)]) for name, value in filled.items()}
+    return {**columns, **made}
+
+
 def _taken(values: Any, rows: np.ndarray) -> Any:
     if isinstance(values, pa.ChunkedArray):
         return values.take(pa.array(rows))
     return [values[row] for row in rows]
 
 
-_Part = tuple[Group, dict[str, np.ndarray] | None, UsedModel | None]
+def _no_model(served: Served, key: Key) -> PartitionNotFoundError:
+    values = key if isinstance(key, tuple) else (key,)
+    return PartitionNotFoundError(
+        f"{served.reference} has no model for the key {key_text(values)!r}."
+    )
+
+
+_Part = tuple[np.ndarray | None, dict[str, np.ndarray] | None, UsedModel | None]
 
 
 def _joined(served: Served, n_rows: int, parts: Sequence[_Part], cold: int) -> Answer:
     """Return the predictions of all groups as one answer."""
     models = dict.fromkeys(used for _, _, used in parts if used is not None)
     numbers = {used: number for number, used in enumerate(models)}
-    if len(parts) == 1 and parts[0][0].rows is None and (outputs := parts[0][1]) is not None:
+    if len(parts) == 1 and parts[0][0] is None and (outputs := parts[0][1]) is not None:
         chosen = np.zeros(n_rows, np.int32)
         status = _status(outputs, n_rows)
     else:
         chosen = np.full(n_rows, -1, np.int32)
         status = np.full(n_rows, NO_MODEL, np.int8)
         outputs = {}
-        for group, found, used in parts:
-            rows = np.arange(n_rows) if group.rows is None else group.rows
+        for places, found, used in parts:
             if found is None or used is None:
                 continue
+            rows = np.arange(n_rows) if places is None else places
             chosen[rows] = numbers[used]
             status[rows] = _status(found, len(rows))
             for name, values in found.items():

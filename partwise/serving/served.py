@@ -1,7 +1,7 @@
 """What answers: a version with the levels that are asked after it, opened from a store."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.documents import CATALOG_SCHEME, NOUN, reference_of, versions_of
@@ -74,6 +74,8 @@ class Served:
     """What answers where no level does."""
     catalog: Catalog | None
     """The version; None: a run is served."""
+    met: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What was found for the keys that were asked for; see `groups.candidates_of`."""
 
     @property
     def reference(self) -> str:

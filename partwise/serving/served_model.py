@@ -26,7 +26,7 @@ from partwise.tables.classes import classes_among
 from partwise.tables.column_names import names_in_words
 from partwise.trainers.predict import default_predict
 
-_OVERHEAD_BYTES = 60 * 1024
+_OVERHEAD_BYTES = 64 * 1024
 """What a session of onnxruntime takes beside the model's own bytes, about; measured on trees."""
 
 _NUMBERS = {int, float, type(None)}

@@ -1,0 +1,159 @@
+"""What stands before every route: API key, limits of bodies, request IDs and the access log."""
+
+import hmac
+import re
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from partwise.formatting import visible
+from partwise.serving.errors import RequestError
+from partwise.serving.protocol import dump
+from partwise.serving.server_options import ServerOptions
+from partwise.serving.wire import JSON, kind_of
+
+OPEN = frozenset({"/v2/health/live", "/v2/health/ready"})
+"""What is answered without an API key."""
+_SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_LONGEST_LOGGED = 200
+_LONGEST_SENTENCE = 1000
+
+Observe = Callable[[str, int, float], None]
+"""Is told the route, status and seconds of each request."""
+
+
+class Gatekeeper:
+    """An ASGI app around another one: what it refuses does not reach the app.
+
+    Args:
+        app: Answers what is let through.
+        options: The API key and the limits.
+        observe: Is told of each request.
+        write_line: Takes the lines of the access log.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        options: ServerOptions,
+        observe: Observe,
+        write_line: Callable[[bytes], Any] | None = None,
+    ) -> None:
+        self._app = app
+        self._most = options.max_body_bytes
+        self._api_key = options.api_key.encode()
+        self._logs = options.access_log
+        self._observe = observe
+        self._write_line = write_line or _to_stdout
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a request, or pass it on; then write down what became of it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = time.perf_counter()
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        request_id = headers.get(b"x-request-id", b"")
+        if not _SAFE_ID.fullmatch(request_id):
+            request_id = secrets.token_hex(8).encode()
+        status = 0
+
+        async def send_on(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
+            await send(message)
+
+        try:
+            refused = self._refusal(scope["path"], headers)
+            if refused is None:
+                await self._app(scope, self._counting(receive), send_on)
+            else:
+                await send_error(send_on, refused.status, str(refused), kind_of(refused))
+        finally:
+            seconds = time.perf_counter() - begun
+            route = getattr(scope.get("endpoint"), "__name__", "other")
+            self._observe(route, status, seconds)
+            if self._logs:
+                self._log(scope, request_id, status, seconds)
+
+    def _refusal(self, path: str, headers: dict[bytes, bytes]) -> RequestError | None:
+        if self._api_key and path not in OPEN and not self._knows(headers):
+            return RequestError("Send the API key as Authorization: Bearer, or X-API-Key.", 401)
+        if headers.get(b"content-encoding", b"identity") != b"identity":
+            return RequestError("Send the body without a content encoding.", 415)
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or len(length) > 18 or int(length) > self._most:
+            return self._too_large()
+        return None
+
+    def _knows(self, headers: dict[bytes, bytes]) -> bool:
+        """Tell whether a request shows the API key, in a time that does not depend on its text."""
+        given = headers.get(b"x-api-key")
+        if given is None:
+            scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+            if scheme.lower() != b"bearer":
+                return False
+        return hmac.compare_digest(given.strip(), self._api_key)
+
+    def _too_large(self) -> RequestError:
+        return RequestError(f"The body is too large: send {self._most:,} bytes at most.", 413)
+
+    def _counting(self, receive: Receive) -> Receive:
+        """Return a receive that ends a body which goes on beyond the limit."""
+        taken = 0
+
+        async def receive_some() -> Message:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > self._most:
+                raise self._too_large()
+            return message
+
+        return receive_some
+
+    def _log(self, scope: Scope, request_id: bytes, status: int, seconds: float) -> None:
+        client = scope.get("client")
+        line = {
+            "time": round(time.time(), 3),
+            "request_id": request_id.decode(),
+            "client": client[0] if client else "",
+            "method": scope["method"],
+            "path": visible(scope["path"][:_LONGEST_LOGGED]),
+            "status": status,
+            "ms": round(1000 * seconds, 3),
+            **scope.get("partwise.log", {}),
+        }
+        self._write_line(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+
+
+def _to_stdout(line: bytes) -> None:
+    sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+
+
+async def send_error(send: Send, status: int, sentence: str, kind: str = "") -> None:
+    """Answer a request with the sentence of an error, and its kind for a client of ours."""
+    told = {"error": visible(sentence[:_LONGEST_SENTENCE]), "kind": kind}
+    await send_body(send, dump(told), JSON.encode(), status)
+
+
+async def send_body(send: Send, body: bytes, content_type: bytes, status: int = 200) -> None:
+    """Answer a request."""
+    head = [(b"content-type", content_type), (b"content-length", str(len(body)).encode())]
+    if status == 413:
+        # What is left of the body is not read.
+        head.append((b"connection", b"close"))
+    elif status == 503:
+        head.append((b"retry-after", b"1"))
+    elif status == 401:
+        head.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})

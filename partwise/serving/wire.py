@@ -1,0 +1,96 @@
+"""What a client and the server agree on: `POST /predict/NAME`, as Arrow or as JSON, and its errors.
+
+Beside its rows a question has fields: `key`, `version`, `on_missing` and `extra`. In a body of JSON
+they stand beside "rows". As Arrow, the body is a stream of the rows, and the metadata of its schema
+has one JSON object with the fields, under `FIELDS`: so that no key stands in a URL, or in a log.
+
+An error is JSON, whatever was sent: {"error": a sentence, "kind": a name of `KINDS`}.
+"""
+
+import datetime as dt
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from partwise.errors import (
+    ColumnError,
+    InputError,
+    IntegrityError,
+    KeyClassError,
+    ModelNotFoundError,
+    PartitionNotFoundError,
+    PartwiseError,
+)
+from partwise.serving.errors import DeadlineError, OverloadedError, VersionNotServedError
+from partwise.tables.keys.key_classes import KeyClass
+from partwise.tables.keys.key_values import plain_text, plain_value
+from partwise.tables.keys.partition_keys import Key
+
+ARROW = "application/vnd.apache.arrow.stream"
+JSON = "application/json"
+FIELDS = b"partwise"
+"""Under which the schema of a stream has what stands beside the rows."""
+
+KINDS: Mapping[str, type[PartwiseError]] = {
+    each.__name__: each
+    for each in (
+        ColumnError,
+        KeyClassError,
+        InputError,
+        PartitionNotFoundError,
+        ModelNotFoundError,
+        VersionNotServedError,
+        IntegrityError,
+        OverloadedError,
+        DeadlineError,
+    )
+}
+"""The errors that an answer can tell of; its client raises them again."""
+_OF_JSON = (KeyClass.BOOLEAN, KeyClass.INTEGER, KeyClass.FLOAT, KeyClass.STRING)
+
+
+def kind_of(error: BaseException) -> str:
+    """Return the name of an error among `KINDS`; of a more special one, that of its base.
+
+    "" where it has none.
+    """
+    return next((each.__name__ for each in type(error).__mro__ if each.__name__ in KINDS), "")
+
+
+def key_to_json(key: Key) -> Any:
+    """Return a key as `key_of_json` reads it.
+
+    Raises:
+        KeyClassError: A value is of a type that no key has.
+    """
+    return [value_to_json(value) for value in key] if isinstance(key, tuple) else value_to_json(key)
+
+
+def value_to_json(value: Any) -> Any:
+    """Return a value as `value_of_json` reads it: what JSON has no value for is text.
+
+    Raises:
+        KeyClassError: It is of a type that no key has.
+    """
+    key_class, plain = plain_value(value)
+    if key_class is None:
+        raise KeyClassError(
+            f"{value!r} is of type {type(value).__name__}, which no key is of: give a value of the "
+            "class of the key column."
+        )
+    if key_class is KeyClass.FLOAT and plain - plain != 0:
+        return "NaN" if plain != plain else "Infinity" if plain > 0 else "-Infinity"
+    if plain is None or key_class in _OF_JSON:
+        return plain
+    if key_class in (KeyClass.TIMESTAMP, KeyClass.TIMESTAMP_TZ):
+        return _moment(plain) + ("+00:00" if key_class is KeyClass.TIMESTAMP_TZ else "")
+    if key_class is KeyClass.DURATION:
+        return f"{Decimal(plain).scaleb(-9):f}"
+    return plain_text(plain, key_class)
+
+
+def _moment(nanoseconds: int) -> str:
+    """Return a time in ISO 8601, to the last digit: two keys may differ in it alone."""
+    micros, below = divmod(nanoseconds, 1000)
+    moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=micros)  # noqa: DTZ001
+    return moment.isoformat(timespec="microseconds") + (f"{below:03d}" if below else "")

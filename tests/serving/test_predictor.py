@@ -1,0 +1,300 @@
+"""Predictors from inside: which model answers, what is loaded, and what a new version changes."""
+
+import datetime as dt
+import threading
+import time
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from partwise.catalogs.catalog import Catalog
+from partwise.errors import (
+    ColumnError,
+    InputError,
+    IntegrityError,
+    KeyClassError,
+    ModelNotFoundError,
+    PartitionNotFoundError,
+)
+from partwise.serving.errors import DeadlineError, VersionNotServedError
+from partwise.serving.keys import key_of_json
+from partwise.serving.model_cache import ModelCache
+from partwise.serving.questions import Question
+from tests.one_catalog import promote
+from tests.serving.constants import predictor, train
+
+FIRST = {"a": 1.0, "b": 2.0, "c": 3.0}
+SECOND = {"b": 20.0, "d": 40.0}
+PAIRS = pa.schema([("region", pa.string()), ("key", pa.string())])
+
+
+@pytest.fixture
+def one(local_store):
+    train(local_store, "first", FIRST)
+    promote(local_store, "first")
+    return local_store
+
+
+def said(found: pa.Table) -> list[float | None]:
+    return found["prediction"].to_pylist()
+
+
+def ask(key, n_rows: int = 1) -> Question:
+    return Question(columns={}, n_rows=n_rows, key=key)
+
+
+def damage(store, run_id: str) -> None:
+    for path in Path(store.url, "runs", run_id, "bundles").iterdir():
+        content = bytearray(path.read_bytes())
+        # The text of each model: any of its bytes may change and leave a zip.
+        for place in range(30, len(content)):
+            content[place] ^= 1
+        path.write_bytes(content)
+
+
+def test_rows_of_one_key_and_of_many_are_answered_in_their_order(one) -> None:
+    found = predictor(one).predict([{"x": 1}, {"x": 2}], "b")
+    assert said(found) == [2, 2]
+    assert found["model_run"].to_pylist() == ["first", "first"]
+    assert found["model_key"].to_pylist() == ["b", "b"]
+    rows = [{"key": key} for key in "cabca"]
+    many = predictor(one).predict(rows)
+    assert said(many) == [3, 1, 2, 3, 1]
+    assert many["model_key"].to_pylist() == list("cabca")
+    assert many.equals(predictor(one).predict(pa.table({"key": list("cabca")})))
+    assert predictor(one).predict({"key": []}).num_rows == 0
+
+
+def test_a_key_without_a_model_is_named_and_no_other(one) -> None:
+    with pytest.raises(PartitionNotFoundError) as caught:
+        predictor(one).predict([{}], "zebra")
+    assert "'zebra'" in str(caught.value)
+    assert not any(f"'{key}'" in str(caught.value) for key in FIRST)
+    found = predictor(one).predict({"key": ["a", "zebra", "b"]}, on_missing="null")
+    assert said(found)[::2] == [1, 2]
+    assert np.isnan(said(found)[1])
+    assert found["status"].to_pylist() == ["ok", "no model", "ok"]
+    assert found["model_level"].to_pylist() == [0, None, 0]
+    with pytest.raises(ColumnError, match="send the column 'key'"):
+        predictor(one).predict([{"x": 1}])
+
+
+KEYS = [
+    (pa.int64(), 7, ["7", 7.0, True, [7, 8], {"key": 7, "other": 1}]),
+    (pa.string(), "7", [7, True, 7.0]),
+    (pa.float64(), 1.0, ["1", True]),
+    (pa.bool_(), True, [1, "true"]),
+    (pa.date32(), dt.date(2026, 3, 1), [20260301, "March"]),
+    (pa.timestamp("us"), dt.datetime(2026, 3, 1, 12), ["2026-03-01T12:00:00Z", 5]),  # noqa: DTZ001
+    (
+        pa.timestamp("us", "UTC"),
+        dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC),
+        ["2026-03-01T12:00:00", 5],
+    ),
+    (pa.decimal128(9, 2), Decimal("19.90"), [19.9, "cheap"]),
+    (pa.binary(), b"\x00\xff", ["xyz", 1]),
+]
+
+
+@pytest.mark.parametrize(("kind", "key", "others"), KEYS, ids=lambda each: str(each)[:20])
+def test_keys_of_each_class_are_found_by_their_json_and_no_others_are(
+    local_store, kind, key, others
+) -> None:
+    train(local_store, "run", {key: 1.0, None: 2.0}, keys=pa.schema([("key", kind)]))
+    promote(local_store, "run")
+    served = predictor(local_store)
+    columns = served.current.key_columns
+    text = {bytes: lambda: key.hex(), Decimal: lambda: str(key)}.get(type(key))
+    json = text() if text else key.isoformat() if hasattr(key, "isoformat") else key
+    for value in (json, [json], {"key": json}):
+        assert said(served.predict([{}], key_of_json(value, columns))) == [1]
+    assert said(served.predict([{}], key_of_json(None, columns))) == [2]
+    assert said(served.predict({"key": [json, None, json]})) == [1, 2, 1]
+    assert said(served.predict(pa.table({"key": pa.array([key, None], kind)}))) == [1, 2]
+    for other in others:
+        with pytest.raises(KeyClassError):
+            served.predict([{}], key_of_json(other, columns))
+        with pytest.raises(KeyClassError):
+            served.predict({"key": [json, other]})
+
+
+def test_a_key_and_rows_of_another_key_are_refused(one) -> None:
+    served = predictor(one)
+    for rows in ([{"key": "b"}], pa.table({"key": ["b"]})):
+        assert said(served.predict(rows, "b")) == [2]
+        with pytest.raises(InputError, match="others in the column 'key'"):
+            served.predict(rows, "a")
+
+
+def test_one_and_true_and_one_point_zero_are_never_one_key(local_store) -> None:
+    train(local_store, "run", {1: 1.0}, keys=pa.schema([("key", pa.int64())]))
+    promote(local_store, "run")
+    served = predictor(local_store)
+    assert said(served.predict([{}], 1)) == [1]
+    for other in (True, 1.0):
+        with pytest.raises(KeyClassError):
+            served.predict([{}], other)
+
+
+def test_levels_are_asked_in_turn_and_the_answer_says_which(local_store) -> None:
+    train(local_store, "pairs", {("n", "a"): 1.0, ("s", "a"): 2.0}, keys=PAIRS)
+    train(local_store, "regions", {"n": 10.0, "w": 30.0}, keys=pa.schema([("region", pa.string())]))
+    promote(local_store, "pairs")
+    promote(local_store, "regions", "regions")
+    rows = {"region": ["n", "n", "s", "w", "x"], "key": ["a", "b", "a", "a", "a"]}
+    found = predictor(local_store, fallback=("catalog://regions", 0.5)).predict(rows)
+    assert said(found) == [1, 10, 2, 30, 0.5]
+    assert found["model_level"].to_pylist() == [0, 1, 0, 1, 2]
+    assert found["model_key"].to_pylist() == ["n,a", "n", "s,a", "w", ""]
+    with pytest.raises(InputError, match="without 'key'"):
+        predictor(local_store, "catalog://regions", fallback=("run://pairs",))
+    with pytest.raises(InputError, match="before its end"):
+        predictor(local_store, fallback=(0.5, "catalog://regions"))
+
+
+def test_a_model_that_cannot_be_read_is_the_next_level_s_or_an_error(one) -> None:
+    train(one, "other", {"a": 100.0})
+    damage(one, "first")
+    assert said(predictor(one, fallback=("run://other",)).predict([{}], "a")) == [100]
+    assert said(predictor(one, fallback=(7,)).predict([{}], "a")) == [7]
+    with pytest.raises(IntegrityError):
+        predictor(one).predict([{}], "a")
+
+
+def test_a_retired_key_has_no_model_and_an_export_is_not_made_up(one) -> None:
+    Catalog.open("sales", one).retire(["a"])
+    with pytest.raises(PartitionNotFoundError):
+        predictor(one).predict([{}], "a")
+    with pytest.raises(ModelNotFoundError, match="--format native"):
+        predictor(one, format="onnx")
+
+
+def test_a_model_is_loaded_once_however_many_ask(one) -> None:
+    served = predictor(one)
+    begin = threading.Barrier(8)
+    load, waits = served._load, threading.Event()
+
+    def slow(*arguments):
+        waits.wait(10)
+        return load(*arguments)
+
+    served._load = slow
+    answers = []
+
+    def question() -> None:
+        begin.wait(10)
+        answers.append(served.answer(ask("a")).outputs["prediction"][0])
+
+    threads = [threading.Thread(target=question) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    waits.set()
+    for thread in threads:
+        thread.join(10)
+    assert answers == [1] * 8
+    assert served.cache.loads == 1
+    assert served.is_warm(ask("a"))
+    assert not served.is_warm(ask("b"))
+
+
+def test_models_leave_when_others_need_the_room(one) -> None:
+    served = predictor(one)
+    served.predict([{}], "a")
+    size = served.cache.bytes
+    served.cache.most_bytes = 2 * size + size // 2
+    for key in "bab":
+        served.predict([{}], key)
+    served.predict([{}], "c")
+    assert [served.is_warm(ask(key)) for key in "abc"] == [False, True, True]
+    assert served.cache.bytes == 2 * size
+    served.cache.most_bytes = 1
+    assert said(served.predict({"key": ["a", "b", "c"]})) == [1, 2, 3]
+    assert len(served.cache) == 1
+
+
+def test_a_load_that_failed_is_tried_again(one) -> None:
+    cache = ModelCache()
+    place = predictor(one).current.levels[0].place(Catalog.open("sales", one).partition_id("a"))
+
+    def fail():
+        raise OSError("the store is away")
+
+    with pytest.raises(OSError, match="away"):
+        cache.load(place, fail)
+    assert place not in cache
+    served = predictor(one)
+    assert cache.load(place, lambda: served.model_of("a")) is cache.get(place)
+
+
+def test_an_answer_that_takes_too_long_is_given_up_between_models(one) -> None:
+    with pytest.raises(DeadlineError):
+        predictor(one).answer(ask("a"), deadline=time.monotonic() - 1)
+
+
+def test_a_new_version_answers_once_its_models_are_loaded(one) -> None:
+    served = predictor(one, also=(1,))
+    assert said(served.predict({"key": ["a", "b"]})) == [1, 2]
+    assert not served.refresh()
+    train(one, "second", SECOND)
+    promote(one, "second")
+    began = served.current
+    assert served.refresh()
+    assert (served.current.version, began.version) == (2, 1)
+    # b had been asked for, d had not; a is the very same model.
+    assert [served.is_warm(ask(key)) for key in "abd"] == [True, True, False]
+    assert served.cache.loads == 3
+    assert said(served.predict({"key": ["a", "b", "d"]})) == [1, 20, 40]
+    assert said(served.predict([{}], "b", version=1)) == [2]
+    assert served.versions() == [2, 1]
+    with pytest.raises(VersionNotServedError, match="2, 1 is"):
+        served.predict([{}], "b", version=3)
+    Catalog.open("sales", one).rollback(1)
+    assert served.refresh()
+    assert (served.current.version, said(served.predict([{}], "b"))) == (3, [2])
+
+
+@pytest.mark.parametrize("what", ["document", "table", "models"])
+def test_a_bad_version_changes_nothing_until_a_good_one_follows(one, what) -> None:
+    served = predictor(one)
+    served.predict([{}], "b")
+    train(one, "second", SECOND)
+    version = promote(one, "second")
+    if what == "models":
+        damage(one, "second")
+    else:
+        folder = Path(one.url, "catalogs", "sales")
+        path = folder / {"document": "versions/0002.json"}.get(what, version.document.table.path)
+        path.write_bytes(path.read_bytes()[:-9])
+    for _ in range(2):
+        assert not served.refresh()
+        assert served.refused is not None
+        assert served.refused.reference == "catalog://sales@2"
+        assert said(served.predict([{}], "b")) == [2]
+    if what == "models":
+        Catalog.open("sales", one).rollback(1)
+        assert served.refresh()
+        assert served.refused is None
+        assert (served.current.version, said(served.predict([{}], "b"))) == (3, [2])
+
+
+def test_a_named_version_and_a_run_stay_what_they_are(one) -> None:
+    named, run = predictor(one, "catalog://sales@1"), predictor(one, "run://first")
+    train(one, "second", SECOND)
+    promote(one, "second")
+    assert not named.refresh()
+    assert not run.refresh()
+    assert said(named.predict([{}], "b")) == said(run.predict([{}], "b")) == [2]
+    assert (run.name, run.current.reference) == ("first", "run://first")
+    with pytest.raises(InputError, match="nothing that can be served"):
+        predictor(one, "sales")
+
+
+def test_all_models_can_be_loaded_at_the_start(one) -> None:
+    served = predictor(one, warm="all")
+    assert all(served.is_warm(ask(key)) for key in FIRST)
+    assert served.cache.loads == 3
+    served.close()
+    assert not served.is_warm(ask("a"))
