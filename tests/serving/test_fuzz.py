@@ -1,112 +1,33 @@
 """Bodies that no client of ours sends: a server answers each of them in JSON, and lives."""
 
-import http.client
 import json
 import socket
-import subprocess
-import sys
 import urllib.parse
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from partwise import (
-    Everything,
-    LightGBMTrainer,
-    LocalCluster,
-    export_models,
-    promote_models,
-    train_models,
-)
-from tests.ports import free_port
+from tests.serving.onnx_server import HANGS_S, Server, make_catalog, serving
 from tests.thoroughness import THOROUGH
+
+pytestmark = pytest.mark.slow
 
 ANSWERS = {200, 400, 404, 413, 415, 422}
 """What a request can come to while the store is whole and nobody else asks."""
-HANGS_S = 20
 ARROW = "application/vnd.apache.arrow.stream"
 INFER, PREDICT = "/v2/models/sales/infer", "/predict/sales"
 RISE_MIB = 150
 """By how much the memory of a server may rise from its first thousand requests on."""
 
 
-@dataclass(frozen=True)
-class Server:
-    port: int
-    process: subprocess.Popen[bytes]
-    store: Path
-
-    def ask(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str, bytes]:
-        """Send a body, by a connection of its own; a hang is a timeout of the socket."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANGS_S)
-        try:
-            connection.request("POST", path, body, headers)
-            answer = connection.getresponse()
-            return answer.status, answer.headers["content-type"], answer.read()
-        finally:
-            connection.close()
-
-    def memory_mib(self) -> float:
-        return psutil.Process(self.process.pid).memory_info().rss / 2**20
-
-
 @pytest.fixture(scope="module")
-def store(tmp_path_factory) -> Path:
-    """A catalog of two key columns, with a model for each of a few keys."""
-    folder = tmp_path_factory.mktemp("fuzz") / "where-models-are"
-    rows = pa.table(
-        {
-            "region": ["north", "süd"] * 80,
-            "shop": [shop for shop in (1, 2) for _ in range(80)],
-            "price": [float(i % 17) for i in range(160)],
-            "size": [i % 5 for i in range(160)],
-            "label": [float(i % 17 + i % 5) for i in range(160)],
-        }
-    )
-    source = folder.with_name("rows.parquet")
-    pq.write_table(rows, source)
-    given: dict[str, Any] = {"store": str(folder), "cluster": LocalCluster(workers=1)}
-    trainer = LightGBMTrainer(label="label", features=["price", "size"], rounds=3)
-    train_models(source, ["region", "shop"], trainer, run_id="night", **given)
-    export_models("night", run_id="night-onnx", **given)
-    promote_models(
-        "sales", models="night-onnx", rule=Everything(), require="onnx", store=str(folder)
-    )
-    return folder
-
-
-@pytest.fixture(scope="module")
-def server(store) -> Iterator[Server]:
-    port = free_port()
-    words = ["serve", "catalog://sales", "--store", str(store), "--port", str(port)]
-    code = "from partwise.flows.cli.main import main; main()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code, *words, "--no-access-log", "--max-rows", "1000"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    ) as process:
-        try:
-            # uvicorn says on stderr that it listens.
-            for line in process.stderr:
-                if b"running on" in line:
-                    break
-            else:
-                pytest.fail("the server ended before it listened")
-            drain = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
-            yield Server(port, process, store)
-            assert process.poll() is None, "the server has died"
-        finally:
-            process.terminate()
-            process.wait(30)
-            drain.wait(30)
+def server(tmp_path_factory) -> Iterator[Server]:
+    with serving(make_catalog(tmp_path_factory.mktemp("fuzz")), "--max-rows", "1000") as server:
+        yield server
 
 
 def inputs(*columns: tuple[str, str, list[Any]], **parameters: Any) -> dict[str, Any]:
@@ -338,7 +259,7 @@ def check(server: Server, path: str, body: bytes, headers: dict[str, str]) -> in
 
 
 MANY = settings(
-    max_examples=8_000 if THOROUGH else 120,
+    max_examples=8_000 if THOROUGH else 800,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -367,7 +288,7 @@ def test_no_body_breaks_a_server(server):
         assert memory[-1] - memory[0] < RISE_MIB
 
 
-@settings(MANY, max_examples=2_000 if THOROUGH else 40)
+@settings(MANY, max_examples=2_000 if THOROUGH else 200)
 @given(path=OTHER_PATHS, body=BODILY, headers=HEADERS)
 def test_no_path_breaks_a_server(server, path, body, headers):
     check(server, path, body, headers)
