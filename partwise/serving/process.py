@@ -61,6 +61,9 @@ class Service:
 
         predictor = Predictor.open(self.reference, self.store, options=self.predictor)
         app = make_app(predictor, self.options)
+        if self.predictor.format == "onnx":
+            # Which takes a tenth of a second, and the first questions would wait for it.
+            import onnxruntime  # noqa: F401
         # Otherwise each search for garbage goes through all keys and modules: a fifth of a request.
         gc.freeze()
         return app

@@ -26,7 +26,7 @@ def test_answers_are_what_the_document_says(tmp_path):
         options = [f"--checks={','.join(CHECKS)}", "--request-timeout=20", "--seed=7"]
         options += [
             "--phases=examples,coverage,fuzzing",
-            f"--max-examples={400 if THOROUGH else 40}",
+            f"--max-examples={400 if THOROUGH else 20}",
         ]
         ended = subprocess.run(
             [sys.executable, "-c", code, "run", url, *options],
