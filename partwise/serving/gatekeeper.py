@@ -61,6 +61,7 @@ class Gatekeeper:
         request_id = headers.get(b"x-request-id", b"")
         if not _SAFE_ID.fullmatch(request_id):
             request_id = secrets.token_hex(8).encode()
+        scope["partwise.request_id"] = request_id.decode()
         status = 0
 
         async def send_on(message: Message) -> None:

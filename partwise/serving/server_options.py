@@ -49,6 +49,9 @@ class ServerOptions:
     """Write a line of JSON for each request to stdout."""
     metrics_keys: int = 0
     """Rows are counted by the model's key for at most so many keys; 0: not at all."""
+    keep_requests: float = 0.0
+    """The share of requests whose rows and answers are kept under served/NAME of the store, for
+    evaluate_predictions; 0: none."""
 
     def __post_init__(self) -> None:
         lowest = {"port": 0, "metrics_keys": 0, "waiting": 0, "inline_rows": 0}
