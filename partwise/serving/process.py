@@ -68,6 +68,9 @@ class Service:
             store = Store.of(self.store)
             kept = KeptRequests(store, predictor.name, KeepOptions(fraction=fraction))
         app = make_app(predictor, self.options, kept)
+        if self.predictor.format == "onnx":
+            # Which takes a tenth of a second, and the first questions would wait for it.
+            import onnxruntime  # noqa: F401
         # Otherwise each search for garbage goes through all keys and modules: a fifth of a request.
         gc.freeze()
         return app

@@ -34,8 +34,9 @@ class ServerOptions:
     """Of one request."""
     inline_rows: int = 256
     """Up to so many rows are answered at once where their models are loaded."""
-    threads: int = 2
-    """Answer requests that need models to be loaded, or have many rows."""
+    threads: int = 8
+    """Answer requests that need models to be loaded, or have many rows. Mostly they wait: two could
+    load no more than 50 models a second from a bucket that answers after 30 ms."""
     waiting: int = 64
     """Requests that wait for one of the threads; those after them are refused."""
     timeout_s: float = 5.0
