@@ -175,7 +175,13 @@ def test_a_port_that_is_taken_is_named(local_store, start):
 
 
 @pytest.fixture
-def served(monkeypatch) -> list[Service]:
+def in_a_process_of_its_own(monkeypatch) -> None:
+    """What the command sets for the process that it is."""
+    monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", "system")
+
+
+@pytest.fixture
+def served(monkeypatch, in_a_process_of_its_own) -> list[Service]:
     found: list[Service] = []
     monkeypatch.setattr(process, "serve", lambda service: found.append(service) or True)
     monkeypatch.delenv("PARTWISE_SERVE_API_KEY", raising=False)
@@ -219,8 +225,7 @@ def test_strangers_are_not_let_in_without_an_api_key(served, tmp_path, capsys, m
         assert main(["serve", "catalog://sales", "--host", host]) == 143
 
 
-def test_what_cannot_be_opened_is_one_line(served, monkeypatch, tmp_path, capsys):
-    monkeypatch.undo()
+def test_what_cannot_be_opened_is_one_line(in_a_process_of_its_own, tmp_path, capsys):
     assert main(["serve", "catalog://sales", "--store", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
