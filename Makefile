@@ -108,10 +108,10 @@ test-alone: $(VENV)/dev.stamp
 test-architectures: $(VENV)/dev.stamp
 	@$(BIN)/python -m tests.transformers.architecture_proof
 
-bench: $(VENV)/dev.stamp $(VENV)-peers/stamp
+bench: $(VENV)/dev.stamp $(VENV)-peers/stamp $(VENV)-served/stamp
 	@$(BIN)/python -m benchmarks.bench $(if $(ROWS),--only $(ROWS))
 
-bench-quick: $(VENV)/dev.stamp $(VENV)-peers/stamp
+bench-quick: $(VENV)/dev.stamp $(VENV)-peers/stamp $(VENV)-served/stamp
 	@$(BIN)/python -m benchmarks.bench --quick $(if $(ROWS),--only $(ROWS))
 
 chaos: $(VENV)/dev.stamp
@@ -155,6 +155,13 @@ $(VENV)-peers/stamp: benchmarks/peers.txt | $(VENV)/python.stamp
 	@$(VENV)-peers/bin/python -c "$$INSTALL" benchmarks/peers.txt $(foreach peer,$(PEERS),'$(peer)')
 	@touch $@
 
+# Their servers hold back versions of nearly all that is above.
+$(VENV)-served/stamp: benchmarks/served/peers.txt | $(VENV)/python.stamp
+	@echo 'installing the servers that partwise serve is measured beside into $(VENV)-served (half a minute the first time)'
+	@$(BIN)/python -m venv --clear $(VENV)-served
+	@$(VENV)-served/bin/python -c "$$INSTALL" benchmarks/served/peers.txt lightgbm mlflow mlserver mlserver-lightgbm
+	@touch $@
+
 $(VENV)/python.stamp:
 	@for python in $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14); do \
 		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
@@ -180,5 +187,5 @@ constraints: $(VENV)/python.stamp
 	@$(BIN)/python -c "$$LIST_VERSIONS" < $(VENV)/report.json > constraints.txt
 
 clean:
-	@rm -rf $(VENV) $(VENV)-peers demo dist site .partwise .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(VENV)-peers $(VENV)-served demo dist site .partwise .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

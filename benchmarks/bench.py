@@ -31,7 +31,7 @@ ROWS = (
         "resume",
         "scale",
     ),
-    *("routes", "exports", "gangs", "scripts", "study", "forecasting"),
+    *("routes", "exports", "gangs", "scripts", "study", "forecasting", "serving"),
 )
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
 

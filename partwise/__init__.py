@@ -2,8 +2,9 @@
 
 Everything that a user of partwise needs is imported from here. A name is loaded when it is first
 asked for, so that `import partwise` takes milliseconds. `__init__.pyi` has the same names for mypy
-and for editors. Two parts have names of their own: `partwise.transformers`, with the table of
-architectures, and `partwise.testing`, with the contracts for your own serde, exporter or source.
+and for editors. Three parts have names of their own: `partwise.client`, which asks a server of
+models; `partwise.transformers`, with the table of architectures; and `partwise.testing`, with the
+contracts for your own serde, exporter or source.
 
 Example:
     >>> from partwise import Skip

@@ -263,7 +263,7 @@ def test_the_package_itself_does_not_import_through_its_face():
 
 
 def test_what_users_read_and_copy_imports_from_the_public_face():
-    public = ("partwise", "partwise.transformers", "partwise.testing")
+    public = ("partwise", "partwise.client", "partwise.transformers", "partwise.testing")
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.py")]
     imports = re.compile(r"^ *(?:from|import) (partwise[\w.]*)", re.MULTILINE)
     elsewhere = [

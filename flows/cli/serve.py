@@ -32,6 +32,7 @@ def serve(
     timeout_s: Annotated[float, Positive] = 5.0,
     max_rows: Annotated[int, Count] = 100_000,
     metrics_keys: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
+    keep_requests: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.0,
     no_access_log: bool = False,
     store: StoreUrl = "artifacts",
 ) -> int:
@@ -61,6 +62,8 @@ def serve(
         timeout_s: The most seconds for an answer.
         max_rows: The most rows of a request.
         metrics_keys: Count rows by key as well, for so many keys at most.
+        keep_requests: Keep the rows and answers of this share of the requests in the store, such as
+            0.01, for evaluate_predictions with inference_run_id served://NAME.
         no_access_log: Do not write a line for each request to stdout.
         store: A folder, or a URL such as s3://bucket/folder.
     """
@@ -92,6 +95,7 @@ def serve(
             poll_s=poll_s,
             access_log=not no_access_log,
             metrics_keys=metrics_keys,
+            keep_requests=keep_requests,
         ),
     )
     return TERMINATED if process.serve(service) else FAILURE

@@ -181,7 +181,8 @@ class EvaluateCall(FunctionCall):
     """The key columns, if they are to be checked. Empty: those of the predictions."""
     inference_run_id: str = ""
     """The inference run whose predictions are compared with what has become true; or a catalog, as
-    catalog://sales, for the newest that has ended.
+    catalog://sales, for the newest that has ended; or what a server has kept, as served://sales, or
+    served://sales@7 for the answers of one version.
 
     The scheduled time can stand in it as in run_id."""
     on: PartitionBy = ()

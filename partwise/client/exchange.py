@@ -19,7 +19,7 @@ from partwise.serving.wire import ARROW, FIELDS, JSON, KINDS, key_to_json, value
 from partwise.tables.dictionaries import plain_storage
 from partwise.tables.keys.partition_keys import Key
 
-_FIRST_PAUSE_S = 0.1
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _LONGEST_SENTENCE = 1000
 
 
@@ -136,7 +136,8 @@ def exchange(timeout_s: float, retries: int) -> Exchange:
             return _predictions(outcome)
         error = _error_of(outcome) if isinstance(outcome, Response) else outcome
         assert error is not None  # noqa: S101 (a Send has an outcome)
-        pause = _FIRST_PAUSE_S * 2**attempt * random.uniform(0.5, 1)  # noqa: S311 (no secret)
+        pause = min(_FIRST_PAUSE_S * 2**attempt, _LONGEST_PAUSE_S)
+        pause *= random.uniform(0.5, 1)  # noqa: S311 (no secret)
         if isinstance(outcome, Response):
             pause = max(pause, _retry_after(outcome))
         is_over = attempt == retries or time.monotonic() + pause >= deadline

@@ -1,18 +1,21 @@
 """What `evaluate_predictions` decides before a row is touched: whose predictions, on which rows."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.calls.partitions import EvaluateCall
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.documents import CATALOG_SCHEME
+from partwise.catalogs.kept_rows import ANSWERED_AT, SERVED_SCHEME, About, read_kept
 from partwise.catalogs.measured import arguments_of
 from partwise.engine.driver.plan import Plan
 from partwise.engine.evaluate_work import EvaluateWork
@@ -50,13 +53,20 @@ from partwise.trainers import resolve_trainer
 _SOURCE = "is_prediction"
 _HOLDOUT = "holdout_"
 _LEVEL = MODEL_COLUMNS[2]
+_PLACE = "place in kept requests"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Predictions:
-    """What an inference run has predicted, and with which models."""
+    """What an inference run, or a server, has predicted, and with which models."""
 
-    run: Run
+    name: str
+    """The ID of the run; or served://NAME."""
+    title: str
+    """The same for a person."""
+    key_columns: tuple[KeyColumn, ...]
+    recipe: Mapping[str, Any] | None
+    """How the rows of the models were read, where that is known."""
     rows: pa.Table
     """Their keys, `on`, what was predicted, and which level did, if there are several."""
     columns: tuple[str, ...]
@@ -78,6 +88,8 @@ def open_predictions(call: EvaluateCall, store: Store) -> Predictions:
     """
     if not call.inference_run_id:
         raise InputError("inference_run_id is missing: name the run whose predictions are meant.")
+    if call.inference_run_id.startswith(SERVED_SCHEME):
+        return _kept_predictions(call, store)
     run = _inference(call, store)
     if run.kind != "infer":
         raise InputError(
@@ -89,7 +101,8 @@ def open_predictions(call: EvaluateCall, store: Store) -> Predictions:
     )
     if not known:
         raise InputError(f"The run {run.run_id!r} has no predictions yet.")
-    predicted = _predicted(call.prediction, known, run)
+    title = f"the run {run.run_id!r}"
+    predicted = _predicted(call.prediction, known, title)
     on = [call.on] if isinstance(call.on, str) else list(call.on or ())
     for name in on:
         if name not in known:
@@ -107,11 +120,60 @@ def open_predictions(call: EvaluateCall, store: Store) -> Predictions:
         )
     level = [_LEVEL] if _LEVEL in known else []
     rows = run.predictions(list(dict.fromkeys([*keys, *on, *predicted, *level])))
+    models, gone = _models_of(_used(run), store)
+    return Predictions(
+        name=run.run_id,
+        title=title,
+        key_columns=run.key_columns,
+        recipe=recipe_of(run),
+        rows=rows,
+        columns=tuple(predicted),
+        models=models,
+        gone=gone,
+    )
+
+
+def _kept_predictions(call: EvaluateCall, store: Store) -> Predictions:
+    """Return what a server has answered: of rows that were asked for twice, the last answer."""
+    on = [call.on] if isinstance(call.on, str) else list(call.on or ())
+    columns = re.compile(re.escape(call.prediction) + r"(_\d+)?")
+    more = {*on, _LEVEL, ANSWERED_AT}
+
+    def is_wanted(name: str, about: About) -> bool:
+        return name in more or name in about.key_columns or bool(columns.fullmatch(name))
+
+    kept = read_kept(store, call.inference_run_id, is_wanted)
+    title = f"what is kept for {call.inference_run_id}"
+    if missing := [name for name in on if name not in kept.names]:
+        raise ColumnError(f"on names {names_in_words(missing)}; {columns_there(kept.names)}")
+    predicted = _predicted(call.prediction, kept.names, title)
+    keys = list(kept.about.key_columns)
+    if not keys:
+        raise InputError(f"In {title} there is no key: one model has answered for all rows.")
+    places = pa.array(np.arange(kept.rows.num_rows))
+    groups = kept.rows.append_column(_PLACE, places).group_by([*keys, *on])
+    last = groups.aggregate([(_PLACE, "max")])[f"{_PLACE}_max"]
+    # The newest first: of its models those are named that each key has.
+    rows = kept.rows.take(pa.array(np.sort(last.to_numpy())[::-1]))
+    models, gone = _models_of(kept.about.levels, store)
+    return Predictions(
+        name=call.inference_run_id,
+        title=title,
+        key_columns=key_columns(rows.schema, keys),
+        recipe=None,
+        rows=rows.select([*dict.fromkeys([*keys, *on, *predicted]), _LEVEL]),
+        columns=tuple(predicted),
+        models=models,
+        gone=gone,
+    )
+
+
+def _models_of(names: Sequence[str], store: Store) -> tuple[tuple[ModelSet, ...], str]:
+    """Return the models by level; none, and a sentence, where one of them is gone."""
     try:
-        models = tuple(_models(name, store) for name in _used(run))
+        return tuple(_models(name, store) for name in names), ""
     except (RunNotFoundError, CatalogNotFoundError, ModelNotFoundError) as error:
-        return Predictions(run=run, rows=rows, columns=tuple(predicted), models=(), gone=str(error))
-    return Predictions(run=run, rows=rows, columns=tuple(predicted), models=models)
+        return (), str(error)
 
 
 def _inference(call: EvaluateCall, store: Store) -> Run:
@@ -154,7 +216,7 @@ def _models(name: str, store: Store) -> ModelSet:
     return model_set(run, found, of_all_rows=has_one_model(run))
 
 
-def _predicted(name: str, known: Sequence[str], run: Run) -> list[str]:
+def _predicted(name: str, known: Sequence[str], title: str) -> list[str]:
     """Return the columns of a prediction: the one of this name, or those of its classes."""
     if name in known:
         return [name]
@@ -165,8 +227,7 @@ def _predicted(name: str, known: Sequence[str], run: Run) -> list[str]:
     }
     if not numbers:
         raise ColumnError(
-            f"The predictions of {run.run_id!r} have no column {name!r}; "
-            f"{columns_there(known, name)}"
+            f"The predictions of {title} have no column {name!r}; {columns_there(known, name)}"
         )
     return [numbers[number] for number in sorted(numbers)]
 
@@ -191,15 +252,17 @@ def prepare_evaluation(
 
     `source` has what became true. `packages` are as `prepare_training` takes them.
     """
-    run = predictions.run
     metric = find_metric(call.metric, call.direction, resolve_trainer)
     check_metric(metric, None, is_backtest=False)
-    source = values_as(source, recipe_of(run))
-    by = call.partition_by or [column.name for column in run.key_columns]
-    source, names, keys = keys_of(source, by, run.key_columns)
-    check_first_keys(f"the run {run.run_id!r}", run.key_columns, names, keys)
+    source = values_as(source, predictions.recipe)
+    theirs = predictions.key_columns
+    by = call.partition_by or [column.name for column in theirs]
+    source, names, keys = keys_of(source, by, theirs)
+    check_first_keys(predictions.title, theirs, names, keys)
     label = label_of(call.label, source.schema)
     on = [call.on] if isinstance(call.on, str) else list(call.on or ())
+    if predictions.name.startswith(SERVED_SCHEME):
+        predictions = replace(predictions, rows=_with_times(predictions.rows, on, source.schema))
     on_columns = _on_columns(on, source.schema, predictions)
     latest = [call.latest_by] if call.latest_by else []
     if missing := [name for name in latest if name not in source.schema.names]:
@@ -216,11 +279,11 @@ def prepare_evaluation(
         source.narrowed(wanted),
         open_source(in_zones(predictions.rows, _zones(source.schema))),
         _SOURCE,
-        ("the rows", f"the predictions of {run.run_id!r}"),
+        ("the rows", f"the predictions of {predictions.title}"),
     )
     call = replace(
         prepared(call, names, keys),
-        inference_run_id=run.run_id,
+        inference_run_id=predictions.name,
         on=on,
         label=label,
         direction="maximize" if metric.maximized else "minimize",
@@ -252,6 +315,24 @@ def _zones(schema: pa.Schema) -> dict[str, str]:
     return {field.name: field.type.tz for field in times if field.type.tz}
 
 
+def _with_times(rows: pa.Table, names: Sequence[str], schema: pa.Schema) -> pa.Table:
+    """Return rows whose dates and times, which JSON has as text, are of the types in a schema."""
+    for name in (name for name in names if name in schema.names):
+        kind = schema.field(name).type
+        if pa.types.is_string(rows[name].type) and (
+            pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+        ):
+            try:
+                made = rows[name].cast(pa.date32() if pa.types.is_date(kind) else kind)
+            except pa.ArrowInvalid as error:
+                raise ColumnError(
+                    f"The column {name!r} of the requests is text that is not of type {kind} in "
+                    f"every row: {error}"
+                ) from error
+            rows = rows.set_column(rows.column_names.index(name), name, made)
+    return rows
+
+
 def _on_columns(
     on: Sequence[str], schema: pa.Schema, predictions: Predictions
 ) -> tuple[KeyColumn, ...]:
@@ -263,7 +344,7 @@ def _on_columns(
             f"on names {names_in_words(missing)}; {columns_there(schema.names, *missing)}"
         )
     theirs = key_columns(predictions.rows.schema, on)
-    check_key_classes(theirs, key_columns(schema, on), f"the run {predictions.run.run_id!r}")
+    check_key_classes(theirs, key_columns(schema, on), predictions.title)
     return theirs
 
 

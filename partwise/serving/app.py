@@ -42,6 +42,7 @@ from partwise.serving.errors import (
     VersionNotServedError,
 )
 from partwise.serving.gatekeeper import Gatekeeper, send_body, send_error
+from partwise.serving.kept_requests import KeptRequests
 from partwise.serving.keys import key_of_json
 from partwise.serving.metadata import describe_model
 from partwise.serving.metrics import CONTENT_TYPE, Metrics
@@ -140,12 +141,20 @@ class Handlers:
         predictor: Answers.
         options: The limits.
         metrics: What is counted.
+        kept: Keeps requests.
     """
 
-    def __init__(self, predictor: Predictor, options: ServerOptions, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        predictor: Predictor,
+        options: ServerOptions,
+        metrics: Metrics,
+        kept: KeptRequests | None,
+    ) -> None:
         self._predictor = predictor
         self._options = options
         self._metrics = metrics
+        self._kept = kept
         self._queue = WorkQueue(options, metrics.set_waiting)
         self._is_stopping = False
         self._server = dump(
@@ -188,6 +197,8 @@ class Handlers:
             self._is_stopping = True
             polling.cancel()
             self._queue.close()
+            if self._kept is not None:
+                await asyncio.to_thread(self._kept.close)
 
     async def _poll(self) -> None:
         while True:
@@ -259,7 +270,7 @@ class Handlers:
         _refuse_binary_tensors(scope)
         request = read_infer_request(body, served.key_columns, self._options.max_rows)
         render = partial(render_infer_response, request=request)
-        return Reply(await self._answer(request.question, version, render, receive))
+        return Reply(await self._answer(request.question, version, render, scope, receive))
 
     async def predict(self, scope: Scope, receive: Receive) -> Reply:
         """Answer rows as plain JSON or Arrow."""
@@ -270,11 +281,16 @@ class Handlers:
         request = read(body, self._options.max_rows)
         question = request.question(self._predictor.served(request.version).key_columns)
         render = render_arrow if wants_arrow else render_json
-        answer = await self._answer(question, request.version, render, receive)
+        answer = await self._answer(question, request.version, render, scope, receive)
         return Reply(answer, content_type=_ARROW if wants_arrow else _JSON)
 
     async def _answer(
-        self, question: Question, version: int | None, render: Render, receive: Receive
+        self,
+        question: Question,
+        version: int | None,
+        render: Render,
+        scope: Scope,
+        receive: Receive,
     ) -> bytes:
         # Of rows with keys of their own, each may need a model of its own.
         few = _FEW_KEYS if question.key is ONLY else self._options.inline_rows
@@ -285,6 +301,9 @@ class Handlers:
             work = partial(self._work, question, version, render, deadline)
             answer, body = await self._queue.run(work, receive)
         self._metrics.count_rows(answer)
+        if self._kept is not None:
+            served = self._predictor.served(version)
+            self._kept.offer(question, answer, served, scope["partwise.request_id"])
         return body
 
     def _work(
@@ -367,16 +386,19 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
     )
 
 
-def make_app(predictor: Predictor, options: ServerOptions | None = None) -> Starlette:
+def make_app(
+    predictor: Predictor, options: ServerOptions | None = None, kept: KeptRequests | None = None
+) -> Starlette:
     """Return the app that answers by a predictor.
 
     Args:
         predictor: Is refreshed while the app is served, and stays open after it.
         options: The API key and the limits.
+        kept: Keeps requests, and is closed with the app; None: none are kept.
     """
     options = options or ServerOptions()
     metrics = Metrics(options.metrics_keys)
-    handlers = Handlers(predictor, options, metrics)
+    handlers = Handlers(predictor, options, metrics, kept)
     lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]] = handlers.lifespan
     app = Starlette(
         routes=handlers.routes(),

@@ -11,6 +11,7 @@ import pyarrow as pa
 from partwise.errors import ColumnError, InputError
 from partwise.serving.questions import Values
 from partwise.tables.calendar import SEPARATOR
+from partwise.tables.dictionaries import plain_storage
 
 _DATE_LENGTH = len("2026-03-01")
 
@@ -57,7 +58,15 @@ def columns_of_rows(rows: Any) -> tuple[Mapping[str, Any], int]:
             f"Rows are a table of Arrow, a frame, a list of objects or a mapping of columns, and "
             f"not a {type(rows).__name__}."
         )
-    return dict(zip(table.column_names, table.columns, strict=True)), table.num_rows
+    arrays = map(_without_views, table.columns)
+    return dict(zip(table.column_names, arrays, strict=True)), table.num_rows
+
+
+def _without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return text and bytes as Arrow takes them everywhere; those of polars are views."""
+    kinds = pa.types
+    is_view = kinds.is_string_view(column.type) or kinds.is_binary_view(column.type)
+    return column.cast(plain_storage(column.type)) if is_view else column
 
 
 def columns_of_json(

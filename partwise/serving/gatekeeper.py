@@ -64,6 +64,7 @@ class Gatekeeper:
         request_id = headers.get(b"x-request-id", b"")
         if not _SAFE_ID.fullmatch(request_id):
             request_id = secrets.token_hex(8).encode()
+        scope["partwise.request_id"] = request_id.decode()
         status = taken = 0
 
         async def receive_some() -> Message:

@@ -10,6 +10,7 @@ from partwise.tables.column_names import names_in_words
 from partwise.tables.keys.partition_keys import Key, KeyClass, KeyColumn
 
 _NOT_OF_JSON = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_JSON = (str, int, float, bool, list, dict)
 _TYPES: dict[KeyClass, tuple[type, ...]] = {
     KeyClass.STRING: (str,),
     KeyClass.INTEGER: (int,),
@@ -56,9 +57,12 @@ def key_of_json(value: Any, columns: Sequence[KeyColumn]) -> Key:
 
 
 def value_of_json(value: Any, column: KeyColumn) -> Any:
-    """Return the value of a key column that a value of JSON stands for; see `key_of_json`."""
-    if value is None:
-        return None
+    """Return the value of a key column that a value of JSON stands for; see `key_of_json`.
+
+    A value that JSON does not have, such as a date in rows of Python, is a key as it is.
+    """
+    if value is None or type(value) not in _JSON:
+        return value
     kind = column.key_class
     if kind is KeyClass.FLOAT and isinstance(value, str) and value in _NOT_OF_JSON:
         return _NOT_OF_JSON[value]

@@ -58,10 +58,19 @@ class Service:
             PartwiseError: The reference cannot be opened.
         """
         from partwise.serving.app import make_app
+        from partwise.serving.kept_requests import KeepOptions, KeptRequests
         from partwise.serving.predictor import Predictor
+        from partwise.store.store import Store
 
         predictor = Predictor.open(self.reference, self.store, options=self.predictor)
-        app = make_app(predictor, self.options)
+        kept = None
+        if fraction := self.options.keep_requests:
+            store = Store.of(self.store)
+            kept = KeptRequests(store, predictor.name, KeepOptions(fraction=fraction))
+        app = make_app(predictor, self.options, kept)
+        if self.predictor.format == "onnx":
+            # Which takes a tenth of a second, and the first questions would wait for it.
+            import onnxruntime  # noqa: F401
         # Otherwise each search for garbage goes through all keys and modules: a fifth of a request.
         gc.freeze()
         return app

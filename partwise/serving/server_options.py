@@ -34,8 +34,9 @@ class ServerOptions:
     """Of one request."""
     inline_rows: int = 256
     """Up to so many rows are answered at once where their models are loaded."""
-    threads: int = 2
-    """Answer requests that need models to be loaded, or have many rows."""
+    threads: int = 8
+    """Answer requests that need models to be loaded, or have many rows. Mostly they wait: two could
+    load no more than 50 models a second from a bucket that answers after 30 ms."""
     waiting: int = 64
     """Requests that wait for one of the threads; those after them are refused."""
     timeout_s: float = 5.0
@@ -48,6 +49,9 @@ class ServerOptions:
     """Write a line of JSON for each request to stdout."""
     metrics_keys: int = 0
     """Rows are counted by the model's key for at most so many keys; 0: not at all."""
+    keep_requests: float = 0.0
+    """The share of requests whose rows and answers are kept under served/NAME of the store, for
+    evaluate_predictions; 0: none."""
 
     def __post_init__(self) -> None:
         lowest = {"port": 0, "metrics_keys": 0, "waiting": 0, "inline_rows": 0}

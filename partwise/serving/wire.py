@@ -7,10 +7,12 @@ has one JSON object with the fields, under `FIELDS`: so that no key stands in a 
 An error is JSON, whatever was sent: {"error": a sentence, "kind": a name of `KINDS`}.
 """
 
-import datetime as dt
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from partwise.errors import (
     ColumnError,
@@ -21,6 +23,7 @@ from partwise.errors import (
     PartitionNotFoundError,
     PartwiseError,
 )
+from partwise.formatting import value_text
 from partwise.serving.errors import DeadlineError, OverloadedError, VersionNotServedError
 from partwise.tables.keys.key_classes import KeyClass
 from partwise.tables.keys.key_values import plain_text, plain_value
@@ -72,6 +75,8 @@ def value_to_json(value: Any) -> Any:
     Raises:
         KeyClassError: It is of a type that no key has.
     """
+    if isinstance(value, pa.Scalar):
+        value = value.as_py()
     key_class, plain = plain_value(value)
     if key_class is None:
         raise KeyClassError(
@@ -82,15 +87,11 @@ def value_to_json(value: Any) -> Any:
         return "NaN" if plain != plain else "Infinity" if plain > 0 else "-Infinity"
     if plain is None or key_class in _OF_JSON:
         return plain
+    # As it was given: the text of a key stands in the answer.
     if key_class in (KeyClass.TIMESTAMP, KeyClass.TIMESTAMP_TZ):
-        return _moment(plain) + ("+00:00" if key_class is KeyClass.TIMESTAMP_TZ else "")
+        return str(value) if isinstance(value, np.datetime64) else value_text(value)
+    if key_class is KeyClass.DECIMAL:
+        return str(plain)
     if key_class is KeyClass.DURATION:
         return f"{Decimal(plain).scaleb(-9):f}"
     return plain_text(plain, key_class)
-
-
-def _moment(nanoseconds: int) -> str:
-    """Return a time in ISO 8601, to the last digit: two keys may differ in it alone."""
-    micros, below = divmod(nanoseconds, 1000)
-    moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=micros)  # noqa: DTZ001
-    return moment.isoformat(timespec="microseconds") + (f"{below:03d}" if below else "")

@@ -5,7 +5,9 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from partwise.catalogs.catalog import Catalog
@@ -23,7 +25,11 @@ from partwise.flows.cli.main import main
 from partwise.outcomes import RunStatus
 from partwise.reports.evaluation import describe_evaluation
 from partwise.runs.key_texts import key_reader
-from partwise.runs.run import Run
+from partwise.runs.run import ONLY, Run
+from partwise.serving.kept_requests import KeepOptions, KeptRequests
+from partwise.serving.questions import Question
+from partwise.serving.served import PredictorOptions
+from partwise.store.store import Store
 from partwise.trainers import LightGBMTrainer
 
 pytestmark = pytest.mark.usefixtures("single_shard")
@@ -311,3 +317,44 @@ def test_what_got_worse_is_trained_again_and_no_other(evaluate, store, cluster):
         rows, "key", trainer, only="found", run_id="again", store=store, cluster=cluster
     )
     assert sorted(again.ledger["key.key"].to_pylist()) == ["b", "new"]
+
+
+def keep(store: Path, requests, **options) -> KeptRequests:
+    """Answer requests as a server does that keeps them all, and return what has kept them."""
+    opened = Store.parse(store)
+    predictor = Catalog.open("sales@1", opened).predictor(
+        PredictorOptions(format="native", fallback=(0.0,))
+    )
+    kept = KeptRequests(opened, "sales", KeepOptions(fraction=1, **options))
+    for number, (columns, n_rows, key) in enumerate(requests):
+        question = Question(columns=columns, n_rows=n_rows, key=key, extra="ignore")
+        kept.offer(question, predictor.answer(question), predictor.current, f"id-{number}")
+    kept.close()
+    predictor.close()
+    return kept
+
+
+def test_what_a_server_has_kept_came_true_as_the_predictions_of_an_inference(evaluate, store):
+    rows = sales(2, shift=5)
+    asked = rows.drop_columns("value")
+    columns = dict(zip(asked.column_names, asked.columns, strict=True))
+    of_a = asked.filter(pc.equal(asked["key"], "a"))
+    # Rows of key a were asked for before, as JSON with other features.
+    earlier = {"day": [str(day) for day in of_a["day"].to_pylist()], "x": [7] * of_a.num_rows}
+    keep(store, [(earlier, of_a.num_rows, "a")], rows_per_file=10)
+    days = [str(day) for day in asked["day"].to_pylist()]
+    kept = keep(store, [({**columns, "day": days}, asked.num_rows, ONLY)])
+    assert (kept.rows, kept.left_out) == (asked.num_rows, 0)
+
+    found = Evaluated.of(evaluate(labels_of(rows), "served://sales"))
+    expected = Evaluated.of(
+        evaluate(labels_of(rows), run_id="by-catalog", on_existing_artifacts="resume")
+    )
+
+    # Rows stand in another order, by which sums differ in the last digit.
+    tables = [each.table.sort_by("key").to_pandas() for each in (found, expected)]
+    pd.testing.assert_frame_equal(*tables, rtol=1e-12)
+    assert found.inference_run_id == "served://sales"
+    assert found.models == expected.models
+    with pytest.raises(InputError, match="Nothing is kept for served://sales@9"):
+        evaluate(labels_of(rows), "served://sales@9")

@@ -28,6 +28,7 @@ from tests.serving.serve_scales import GatedScales
 
 ROOT = Path(__file__).resolve().parents[2]
 STORES = pa.schema([("store", pa.int64())])
+ARROW_POOL = "ARROW_DEFAULT_MEMORY_POOL"
 BODY = {"rows": [{"price": 2.0}], "key": 3}
 
 
@@ -175,14 +176,10 @@ def test_a_port_that_is_taken_is_named(local_store, start):
 
 
 @pytest.fixture
-def in_a_process_of_its_own(monkeypatch) -> None:
-    """What the command sets for the process that it is."""
-    monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", "system")
-
-
-@pytest.fixture
-def served(monkeypatch, in_a_process_of_its_own) -> list[Service]:
+def served(monkeypatch) -> list[Service]:
     found: list[Service] = []
+    # The command sets it for the process, which here is that of all tests.
+    monkeypatch.setenv(ARROW_POOL, "system")
     monkeypatch.setattr(process, "serve", lambda service: found.append(service) or True)
     monkeypatch.delenv("PARTWISE_SERVE_API_KEY", raising=False)
     return found
@@ -225,7 +222,9 @@ def test_strangers_are_not_let_in_without_an_api_key(served, tmp_path, capsys, m
         assert main(["serve", "catalog://sales", "--host", host]) == 143
 
 
-def test_what_cannot_be_opened_is_one_line(in_a_process_of_its_own, tmp_path, capsys):
+def test_what_cannot_be_opened_is_one_line(served, monkeypatch, tmp_path, capsys):
+    monkeypatch.undo()
+    monkeypatch.setenv(ARROW_POOL, "system")
     assert main(["serve", "catalog://sales", "--store", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
