@@ -36,7 +36,9 @@ PAGES = (
     *("report.html.j2", "comparison.html.j2", "catalog.html.j2"),
     *("picture.html.j2", "distribution.html.j2", "report.css"),
 )
+OF_SERVERS = ("page.html.j2", "docs.html.j2", "page.css", "page.js")
 TEMPLATES = [ROOT / "partwise" / "reports" / name for name in PAGES]
+TEMPLATES += [ROOT / "partwise" / "serving" / name for name in OF_SERVERS]
 TEMPLATES += (ROOT / "flows" / "project" / "template").iterdir()
 
 # What runs on Dask workers starts fast, and knows nothing of those who call it.

@@ -7,9 +7,8 @@ it on would take longer. Everything else waits for one of few threads.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from typing import Any
@@ -46,6 +45,7 @@ from partwise.serving.kept_requests import KeptRequests
 from partwise.serving.keys import key_of_json
 from partwise.serving.metadata import describe_model
 from partwise.serving.metrics import CONTENT_TYPE, Metrics
+from partwise.serving.people import PeopleHandlers
 from partwise.serving.plain_json import (
     parse_version,
     read_arrow_rows,
@@ -60,6 +60,7 @@ from partwise.serving.protocol import (
     render_infer_response,
 )
 from partwise.serving.questions import Answer, Question
+from partwise.serving.replies import Handler, Reply
 from partwise.serving.server_options import ServerOptions
 from partwise.serving.wire import ARROW, JSON, kind_of
 from partwise.serving.work_queue import ClientLeftError, WorkQueue
@@ -69,22 +70,11 @@ _JSON, _ARROW = JSON.encode(), ARROW.encode()
 _REFUSED = (InputError, ColumnError, KeyClassError, NullKeyError)
 """What a body can be refused with; others below InputError are about models on the store."""
 _NOT_FOUND = (VersionNotServedError, PartitionNotFoundError, ModelNotFoundError)
+_FEW_KEYS = 16
 _UNREADABLE = "A model that is needed for the answer cannot be read at present: try again later."
 _UNEXPECTED = "The server failed on this request; its log says where, by the request's ID."
 
 Render = Callable[[Answer, str], bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What a route answers."""
-
-    body: bytes
-    status: int = 200
-    content_type: bytes = _JSON
-
-
-Handler = Callable[[Scope, Receive], Awaitable[Reply]]
 
 
 class Endpoint:
@@ -112,7 +102,7 @@ class Endpoint:
             _LOG.exception("A request to %s failed.", self.__name__)
             await send_error(send, 500, _UNEXPECTED)
         else:
-            await send_body(send, reply.body, reply.content_type, reply.status)
+            await send_body(send, reply.body, reply.content_type, reply.status, reply.headers)
 
 
 def _described(error: PartwiseError) -> tuple[int, str]:
@@ -171,6 +161,7 @@ class Handlers:
             ("metrics", "/metrics", self.metrics),
             *(("model", path, self.model) for path in (model, version)),
             *(("model_ready", f"{path}/ready", self.model_ready) for path in (model, version)),
+            *PeopleHandlers(self._predictor, self._options).routes(),
         ]
         post: list[tuple[str, str, Handler]] = [
             *(("infer", f"{path}/infer", self.infer) for path in (model, version)),
@@ -257,6 +248,8 @@ class Handlers:
         if key is not ONLY or not served.key_columns:
             asked = key if key is ONLY else key_of_json(key, served.key_columns)
             find = partial(self._predictor.model_of, asked, version)
+            # What comes after the body tells whether the client has left.
+            await self._body(receive)
             described = await self._queue.run(find, receive)
         versions = self._predictor.versions()
         return Reply(dump(describe_model(self._predictor.name, versions, served, described)))
@@ -291,9 +284,9 @@ class Handlers:
         scope: Scope,
         receive: Receive,
     ) -> bytes:
-        if question.n_rows <= self._options.inline_rows and self._predictor.is_warm(
-            question, version
-        ):
+        # Of rows with keys of their own, each may need a model of its own.
+        few = _FEW_KEYS if question.key is ONLY else self._options.inline_rows
+        if question.n_rows <= few and self._predictor.is_warm(question, version):
             answer, body = self._work(question, version, render, None)
         else:
             deadline = time.monotonic() + self._options.timeout_s

@@ -5,21 +5,24 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from partwise.formatting import visible
-from partwise.serving.errors import RequestError
+from partwise.serving.errors import OverloadedError, RequestError
 from partwise.serving.protocol import dump
 from partwise.serving.server_options import ServerOptions
 from partwise.serving.wire import JSON, kind_of
 
-OPEN = frozenset({"/v2/health/live", "/v2/health/ready"})
-"""What is answered without an API key."""
+OPEN = frozenset({"/", "/v2/health/live", "/v2/health/ready"})
+"""What is answered without an API key; the page asks for it, and holds nothing itself."""
 _SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_BODIES = 4
+"""So many of the largest size are held at once; as values of Python they may be 30 times that."""
 _LONGEST_LOGGED = 200
 _LONGEST_SENTENCE = 1000
 
@@ -46,6 +49,7 @@ class Gatekeeper:
     ) -> None:
         self._app = app
         self._most = options.max_body_bytes
+        self._held = 0
         self._api_key = options.api_key.encode()
         self._logs = options.access_log
         self._observe = observe
@@ -62,7 +66,19 @@ class Gatekeeper:
         if not _SAFE_ID.fullmatch(request_id):
             request_id = secrets.token_hex(8).encode()
         scope["partwise.request_id"] = request_id.decode()
-        status = 0
+        status = taken = 0
+
+        async def receive_some() -> Message:
+            nonlocal taken
+            message = await receive()
+            size = len(message.get("body", b""))
+            taken += size
+            self._held += size
+            if taken > self._most:
+                raise self._too_large()
+            if self._held > _BODIES * self._most:
+                raise OverloadedError("Too many bodies are held already: try again later.")
+            return message
 
         async def send_on(message: Message) -> None:
             nonlocal status
@@ -74,10 +90,11 @@ class Gatekeeper:
         try:
             refused = self._refusal(scope["path"], headers)
             if refused is None:
-                await self._app(scope, self._counting(receive), send_on)
+                await self._app(scope, receive_some, send_on)
             else:
                 await send_error(send_on, refused.status, str(refused), kind_of(refused))
         finally:
+            self._held -= taken
             seconds = time.perf_counter() - begun
             route = getattr(scope.get("endpoint"), "__name__", "other")
             self._observe(route, status, seconds)
@@ -106,20 +123,6 @@ class Gatekeeper:
     def _too_large(self) -> RequestError:
         return RequestError(f"The body is too large: send {self._most:,} bytes at most.", 413)
 
-    def _counting(self, receive: Receive) -> Receive:
-        """Return a receive that ends a body which goes on beyond the limit."""
-        taken = 0
-
-        async def receive_some() -> Message:
-            nonlocal taken
-            message = await receive()
-            taken += len(message.get("body", b""))
-            if taken > self._most:
-                raise self._too_large()
-            return message
-
-        return receive_some
-
     def _log(self, scope: Scope, request_id: bytes, status: int, seconds: float) -> None:
         client = scope.get("client")
         line = {
@@ -146,9 +149,16 @@ async def send_error(send: Send, status: int, sentence: str, kind: str = "") -> 
     await send_body(send, dump(told), JSON.encode(), status)
 
 
-async def send_body(send: Send, body: bytes, content_type: bytes, status: int = 200) -> None:
+async def send_body(
+    send: Send,
+    body: bytes,
+    content_type: bytes,
+    status: int = 200,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Answer a request."""
     head = [(b"content-type", content_type), (b"content-length", str(len(body)).encode())]
+    head += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     if status == 413:
         # What is left of the body is not read.
         head.append((b"connection", b"close"))

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from partwise.errors import InputError, PartwiseError
@@ -192,12 +193,8 @@ def _folder_of_metrics() -> Iterator[None]:
 
 def _check_installed() -> None:
     try:
-        import httptools  # noqa: F401
-        import orjson  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-        import uvloop  # noqa: F401
+        for name in ("httptools", "orjson", "prometheus_client", "starlette", "uvicorn", "uvloop"):
+            import_module(name)
     except ImportError as error:
         raise InputError(
             f"A server needs the package {error.name}: pip install 'partwise[serve]'."

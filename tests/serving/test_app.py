@@ -431,7 +431,7 @@ def test_a_plain_text_in_a_query_is_a_key(predictor):
 
 def test_what_no_route_takes_is_refused_in_the_form_of_errors(client):
     for method, path, status in (
-        ("GET", "/", 404),
+        ("GET", "/v3", 404),
         ("GET", "/v2/", 404),
         ("GET", "/predict/sales", 405),
         ("DELETE", "/v2/models/sales", 405),
@@ -466,12 +466,13 @@ def test_an_error_that_nobody_expected_is_a_fixed_sentence(client, predictor, ca
 def test_what_is_loaded_is_answered_by_the_loop_and_the_rest_by_threads(client, predictor):
     of_key(client, PRICE)
     of_key(client, column("price", [1.0] * 257))
+    infer(client, column("price", [1.0] * 17), column("store", [2] * 17, "INT64"))
     predictor.warm = False
     of_key(client, PRICE)
     inline, *others = predictor.threads
     assert not inline.startswith("partwise-serving")
     assert all(name.startswith("partwise-serving") for name in others)
-    assert len(others) == 2
+    assert len(others) == 3
 
 
 async def asked(client: httpx.AsyncClient, price: float = 1.0) -> httpx.Response:
@@ -527,6 +528,46 @@ def test_a_request_whose_time_is_over_is_told_so_and_what_waits_is_not_begun(pre
     asyncio.run(ask())
     # The first gave up by its deadline, the second was never begun.
     assert [each.columns["price"] for each in predictor.answered] == [[3.0]]
+
+
+def test_bodies_that_wait_are_held_up_to_a_limit(predictor):
+    predictor.warm = False
+    go_on = threading.Event()
+    predictor.before = lambda: go_on.wait(30)
+    options = replace(QUIET, threads=1, timeout_s=60, max_body_bytes=1000)
+    app = make_app(predictor, options)
+    body = orjson.dumps({"rows": [{"price": 1.0}], "key": 3}).ljust(1000)
+
+    async def ask() -> list[int]:
+        async with async_client(app) as client:
+            asked = [
+                asyncio.create_task(client.post("/predict/sales", content=body)) for _ in range(6)
+            ]
+            done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+            assert {each.result().status_code for each in done} == {503}
+            go_on.set()
+            return sorted([(await each).status_code for each in asked])
+
+    assert asyncio.run(ask()) == [200] * 4 + [503] * 2
+
+
+def test_a_body_that_comes_too_slowly_is_refused(predictor):
+    app = make_app(predictor, replace(QUIET, body_timeout_s=0.05))
+
+    async def ask() -> None:
+        async with async_client(app) as client:
+            sent: list[Any] = []
+            scope = {"type": "http", "method": "POST", "path": "/predict/sales", "headers": []}
+            scope |= {"query_string": b"", "http_version": "1.1", "scheme": "http"}
+
+            async def send(message: Any) -> None:
+                sent.append(message)
+
+            await app({**scope, "root_path": ""}, asyncio.Event().wait, send)
+            assert sent[0]["status"] == 408
+            assert (await client.get("/v2/health/live")).is_success
+
+    asyncio.run(ask())
 
 
 def test_the_work_of_a_client_that_has_left_is_not_begun(predictor):

@@ -1,0 +1,206 @@
+"""The page of keys in a real browser, with keys made to break it.
+
+PARTWISE_SCREENSHOTS names a folder to keep the pictures in.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partwise.catalogs.catalog import Catalog
+from partwise.store.store import Store
+from tests.lazily import Lazily
+from tests.serving.catalogs import API_KEY, promote_scales, serving
+
+sync_api = Lazily("playwright.sync_api")
+# Within a container: as root, and with little shared memory.
+ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage"]
+VIEWS = [(width, scheme) for width in (1280, 400) for scheme in ("light", "dark")]
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(1)>",
+    "q\"'`${x}",
+    "🦜\u202e",
+    "x" * 300,
+)
+KEYS = {**dict.fromkeys(HOSTILE, 2.0), **{f"store-{i:03d}": float(i) for i in range(100)}}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Store:
+    store = Store.of(tmp_path_factory.mktemp("store"))
+    promote_scales(store, "night-1", KEYS)
+    promote_scales(store, "night-2", {"store-001": 10.0, HOSTILE[0]: 3.0})
+    Catalog.open("sales", store).pin([HOSTILE[0]]).retire(["store-002"])
+    return store
+
+
+@pytest.fixture(scope="module")
+def url(store) -> Iterator[str]:
+    with serving(store) as url:
+        yield url
+
+
+@contextmanager
+def opened(browser, url: str, width: int = 1280, scheme: str = "light", refusals: int = 0):
+    """A page that asks this server only, and has nothing to complain of but what it is refused."""
+    said: list[str] = []
+    asked: list[str] = []
+    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+    page.on("request", lambda request: asked.append(request.url))
+    page.set_default_timeout(10_000)
+    page.goto(url)
+    yield page
+    page.close()
+    assert [line for line in said if not line.startswith("Failed to load resource")] == []
+    assert len(said) == refusals, said
+    assert [each for each in asked if not each.startswith((url, "data:,", "blob:"))] == []
+
+
+def choose(page: Any, key: str) -> None:
+    page.get_by_label("Key", exact=True).fill(key)
+    page.get_by_role("button", name=key, exact=True).click()
+    # What is asked for last.
+    page.locator("#history tr").first.wait_for()
+    assert page.locator("#key").text_content() == key
+
+
+def keep(page: Any, name: str, tmp_path: Path) -> None:
+    folder = Path(os.environ.get("PARTWISE_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=folder / f"{name}.png", full_page=True)
+
+
+def fits(page: Any) -> bool:
+    return bool(page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
+
+
+@pytest.mark.parametrize(("width", "scheme"), VIEWS)
+@pytest.mark.parametrize("key", [HOSTILE[0], HOSTILE[-1]])
+def test_nothing_runs_over_the_edge(browser, url, width, scheme, key, tmp_path) -> None:
+    with opened(browser, url, width, scheme) as page:
+        choose(page, key)
+        page.get_by_label("price FP64").fill("2")
+        page.get_by_role("button", name="Predict").click()
+        page.locator("summary").click()
+        keep(page, f"keys-{HOSTILE.index(key)}-{width}-{scheme}", tmp_path)
+        assert fits(page)
+
+
+@pytest.mark.parametrize("key", HOSTILE)
+def test_a_key_of_any_characters_is_text_and_predicts(browser, url, key) -> None:
+    with opened(browser, url) as page:
+        choose(page, key)
+        page.get_by_label("price FP64").fill("2.5")
+        page.get_by_role("button", name="Predict").click()
+        page.locator("#prediction").get_by_text("7.5" if key == HOSTILE[0] else "5").wait_for()
+        assert page.locator("main img, main script").count() == 0
+
+
+def test_what_a_champion_is_and_was(browser, url) -> None:
+    # The columns of the retired one.
+    with opened(browser, url, refusals=1) as page:
+        page.get_by_text("105 keys found, of which 50 are shown.").wait_for()
+        assert page.get_by_role("heading", level=1).text_content() == "catalog://sales@4"
+        choose(page, HOSTILE[0])
+        assert "Pinned" in page.locator("#marks").text_content()
+        assert page.locator("#facts").get_by_text("night-2").is_visible()
+        assert page.locator("#metrics").text_content() == "value 3"
+        rows = page.locator("#history tr").all_text_contents()
+        assert [row[0] for row in rows] == ["3", "2", "1"]
+        choose(page, "store-002")
+        assert "Retired" in page.locator("#marks").text_content()
+        # It has no model to try.
+        assert page.get_by_role("heading", name="Try a row").is_hidden()
+
+
+def test_what_the_server_refuses_is_said(browser, url) -> None:
+    with opened(browser, url, refusals=1) as page:
+        choose(page, "store-001")
+        page.evaluate("chosen.columns.push({name: 'prize', datatype: 'FP64'})")
+        page.evaluate("at('fields').append(field(chosen.columns[1], 1))")
+        page.get_by_role("button", name="Predict").click()
+        page.get_by_role("alert").get_by_text("did you mean").wait_for()
+
+
+def test_the_api_key_is_asked_for_and_forgotten(browser, store) -> None:
+    with serving(store, api_key=API_KEY) as url, opened(browser, url, refusals=3) as page:
+        ask = page.get_by_label("API key")
+        ask.fill("another")
+        page.get_by_role("button", name="Use it").click()
+        page.get_by_role("alert").get_by_text("API key").wait_for()
+        assert page.locator("#inside").is_hidden()
+        ask.fill(API_KEY)
+        page.get_by_role("button", name="Use it").click()
+        choose(page, "store-001")
+        assert ask.is_hidden()
+        with page.expect_popup() as opening:
+            page.get_by_role("link", name="How to ask it from programs").click()
+        docs = opening.value
+        docs.get_by_role("heading", level=1, name="sales, served by partwise").wait_for()
+        assert (
+            docs.evaluate("getComputedStyle(document.querySelector('.verb')).fontWeight") == "650"
+        )
+        page.reload()
+        ask.wait_for()
+        kept = "[document.cookie, localStorage.length, sessionStorage.length, apiKey]"
+        assert page.evaluate(kept) == ["", 0, 0, ""]
+
+
+def test_the_page_of_routes_fits_and_keys_are_chosen_by_keyboard(browser, url) -> None:
+    with opened(browser, f"{url}/docs", 400) as page:
+        page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+        assert fits(page)
+    with opened(browser, url) as page:
+        page.get_by_label("Key", exact=True).fill("store-00")
+        page.get_by_text("10 keys found.").wait_for()
+        page.keyboard.press("Tab")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.locator("#history tr").first.wait_for()
+        assert page.locator("#key").text_content() in ("store-000", "store-001")
+
+
+CONTRASTS = """() => {
+    const light = (text) => {
+        const [r, g, b] = text.match(/[\\d.]+/g).map(Number).map(c => {
+            c /= 255;
+            return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+        });
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const behind = (one) => {
+        const color = getComputedStyle(one).backgroundColor;
+        return color === 'rgba(0, 0, 0, 0)' ? behind(one.parentElement) : color;
+    };
+    const texts = [...document.querySelectorAll('main *, header *')].filter(one => one.innerText);
+    return texts.map(one => {
+        const [ink, page] = [light(getComputedStyle(one).color), light(behind(one))];
+        const contrast = (Math.max(ink, page) + 0.05) / (Math.min(ink, page) + 0.05);
+        return [one.outerHTML.slice(0, 80), contrast];
+    }).filter(([, contrast]) => contrast < 4.5);
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_stand_out_from_what_is_behind_them(browser, url, scheme) -> None:
+    with opened(browser, url, scheme=scheme) as page:
+        choose(page, "store-001")
+        assert page.evaluate(CONTRASTS) == []
