@@ -28,7 +28,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import boto3
@@ -55,8 +55,8 @@ class Case:
 
     name: str
     asked: Asked
-    cpu_ms: float
-    """Of all processes of the server, for each answer."""
+    cpu_ms: float | None
+    """Of all processes of the server, for each answer; None: not known."""
     memory_mib: float
     started_s: float
 
@@ -144,13 +144,18 @@ def killed(made: Made, seconds: int) -> Iterator[Case]:
     with partwise_serving(str(made.store), "--processes", 2) as server:
         _load(server, made, hot)
 
+        connections: list[int] = []
+
         def kill() -> None:
             time.sleep(seconds / 3)
-            server.kill_one()
+            connections.append(server.kill_one())
 
         with _meanwhile(kill):
             asked = _bodies(made, open_inference, hot)
-            yield _case("one killed of two processes", server, INFER, asked, WARM_RATE, seconds)
+            case = _case("one killed of two processes", server, INFER, asked, WARM_RATE, seconds)
+    # What the killed one had used is lost.
+    yield replace(case, cpu_ms=None)
+    print(f"{'':<4}the killed one had {connections[0]} connections")
 
 
 def others(made: Made, seconds: int) -> Iterator[Case]:
@@ -229,9 +234,10 @@ def _copy(made: Made) -> str:
 
 def _print(case: Case) -> None:
     asked = case.asked
+    cpu = "" if case.cpu_ms is None else f"{case.cpu_ms:.2f}"
     print(
         f"{case.name:<34}{asked.sent / max(asked.seconds, 1e-9):>6.0f}{asked.p50_ms:>9.2f}"
-        f"{asked.p99_ms:>9.2f}{asked.max_ms:>9.1f}{case.cpu_ms:>8.2f}{asked.failed:>8}"
+        f"{asked.p99_ms:>9.2f}{asked.max_ms:>9.1f}{cpu:>8}{asked.failed:>8}"
         f"{asked.late:>6}{case.memory_mib:>7.0f}{case.started_s:>9.1f}",
         flush=True,
     )
@@ -246,7 +252,7 @@ def _figures(case: Case) -> dict[str, float]:
         "failed": asked.failed,
         "MiB": case.memory_mib,
     }
-    return {f"{case.name}: {figure}": value for figure, value in found.items()}
+    return {f"{case.name}: {figure}": value for figure, value in found.items() if value is not None}
 
 
 if __name__ == "__main__":

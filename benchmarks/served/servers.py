@@ -40,10 +40,17 @@ class Server:
         """Return what its processes hold in memory; what they share counts once."""
         return sum(each.memory_full_info().pss for each in self.family()) / 2**20
 
-    def kill_one(self) -> None:
-        """Kill the busiest process but the first, which looks after the others."""
+    def kill_one(self) -> int:
+        """Kill the busiest process but the first, which looks after the others.
+
+        Returns:
+            How many connections it had.
+        """
         workers = self.family()[1:]
-        max(workers, key=lambda each: sum(each.cpu_times()[:2])).send_signal(signal.SIGKILL)
+        busiest = max(workers, key=lambda each: sum(each.cpu_times()[:2]))
+        connections = busiest.net_connections("tcp")
+        busiest.send_signal(signal.SIGKILL)
+        return sum(each.status == psutil.CONN_ESTABLISHED for each in connections)
 
 
 def free_port() -> int:
