@@ -6,6 +6,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -15,11 +16,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from partwise.formatting import visible
 from partwise.serving.errors import OverloadedError, RequestError
 from partwise.serving.protocol import dump
-from partwise.serving.server_options import ServerOptions
+from partwise.serving.server_options import ServerOptions, is_loopback
 from partwise.serving.wire import JSON, kind_of
 
 OPEN = frozenset({"/", "/v2/health/live", "/v2/health/ready"})
 """What is answered without an API key; the page asks for it, and holds nothing itself."""
+_HOST = re.compile(r"(?:\[([^\]]*)\]|([^:]*))(?::\d+)?")
+"""An IPv6 address in brackets, or another one or a name, and a port."""
 _SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _BODIES = 4
 """So many of the largest size are held at once; as values of Python they may be 30 times that."""
@@ -102,8 +105,12 @@ class Gatekeeper:
                 self._log(scope, request_id, status, seconds)
 
     def _refusal(self, path: str, headers: dict[bytes, bytes]) -> RequestError | None:
-        if self._api_key and path not in OPEN and not self._knows(headers):
-            return RequestError("Send the API key as Authorization: Bearer, or X-API-Key.", 401)
+        if path not in OPEN:
+            if self._api_key and not self._knows(headers):
+                return RequestError("Send the API key as Authorization: Bearer, or X-API-Key.", 401)
+            if not self._api_key and not _names_loopback(headers.get(b"host", b"")):
+                # A page of anybody's, whose name turns into 127.0.0.1, could have a browser ask.
+                return RequestError("Without an API key only this machine's own names work.", 403)
         if headers.get(b"content-encoding", b"identity") != b"identity":
             return RequestError("Send the body without a content encoding.", 415)
         length = headers.get(b"content-length", b"0")
@@ -136,6 +143,13 @@ class Gatekeeper:
             **scope.get("partwise.log", {}),
         }
         self._write_line(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+
+
+@lru_cache(64)
+def _names_loopback(host: bytes) -> bool:
+    """Whether the header Host names this machine as only this machine does."""
+    found = _HOST.fullmatch(host.decode("latin-1"))
+    return found is not None and is_loopback(found[1] or found[2])
 
 
 def _to_stdout(line: bytes) -> None:

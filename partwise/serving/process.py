@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from partwise.errors import InputError, PartwiseError
-from partwise.formatting import shortened
+from partwise.formatting import counted, shortened
 from partwise.serving.server_options import ServerOptions
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ class Service:
             store = Store.of(self.store)
             kept = KeptRequests(store, predictor.name, KeepOptions(fraction=fraction))
         app = make_app(predictor, self.options, kept)
+        served = predictor.current
+        _LOG.info("%s answers by %s.", served.reference, counted(served.n_keys, "model"))
         if self.predictor.format == "onnx":
             # Which takes a tenth of a second, and the first questions would wait for it.
             import onnxruntime  # noqa: F401

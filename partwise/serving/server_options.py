@@ -66,7 +66,7 @@ class ServerOptions:
                 f"The API key has to be at least {_SHORTEST_KEY} ASCII characters long: "
                 "`openssl rand -hex 32` makes one."
             )
-        if not self.api_key and not _is_loopback(self.host):
+        if not self.api_key and not is_loopback(self.host):
             raise InputError(
                 f"Whoever reaches {self.host} could ask for predictions: name a file with an API "
                 f"key by --api-key-file, or set {API_KEY_VARIABLE}; or listen at 127.0.0.1."
@@ -93,7 +93,8 @@ def read_api_key(file: str | None) -> str:
     return key
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether an address, or a name, is one of this machine that no other one reaches."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -22,6 +22,8 @@ from partwise.tables.keys.key_classes import KeyClass, KeyColumn
 from tests.serving.fake_predictor import REFUSED, RUN, FakePredictor, Served
 
 QUIET = ServerOptions(access_log=False)
+LOCAL = "http://127.0.0.1"
+HOST = [(b"host", b"127.0.0.1")]
 KEY = "secret-0123456789"
 
 
@@ -32,8 +34,17 @@ def predictor() -> FakePredictor:
 
 @pytest.fixture
 def client(predictor: FakePredictor) -> Iterator[TestClient]:
-    with TestClient(make_app(predictor, QUIET)) as client:
+    with TestClient(make_app(predictor, QUIET), base_url=LOCAL) as client:
         yield client
+
+
+@pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.2", "[::1]", "[::1]:8000"])
+def test_without_an_api_key_only_names_of_this_machine_are_answered(client, host) -> None:
+    assert client.get("/v2", headers={"host": host}).status_code == 200
+    for stranger in (f"{host}.evil.test", "evil.test:8000", "10.0.0.7", "", "["):
+        found = client.get("/v2", headers={"host": stranger})
+        assert (found.status_code, found.json()["kind"]) == (403, "InputError")
+        assert client.get("/v2/health/ready", headers={"host": stranger}).status_code == 200
 
 
 def column(name: str, data: list[Any], datatype: str = "FP64", **more: Any) -> dict[str, Any]:
@@ -333,7 +344,7 @@ def test_versions_are_served_where_they_were_named(client):
 
 def test_more_rows_than_are_taken_at_once_are_refused(predictor):
     options = replace(QUIET, max_rows=2)
-    with TestClient(make_app(predictor, options)) as client:
+    with TestClient(make_app(predictor, options), base_url=LOCAL) as client:
         assert client.post("/predict/sales", json={"rows": [{"price": 1}] * 2, "key": 3}).is_success
         response = client.post("/predict/sales", json={"rows": [{"price": 1}] * 3, "key": 3})
         refused(response, 413, "3 rows", "2")
@@ -342,7 +353,7 @@ def test_more_rows_than_are_taken_at_once_are_refused(predictor):
 
 def test_a_body_beyond_the_limit_is_refused_by_its_length_and_while_it_is_read(predictor):
     options = replace(QUIET, max_body_bytes=1000)
-    with TestClient(make_app(predictor, options)) as client:
+    with TestClient(make_app(predictor, options), base_url=LOCAL) as client:
         refused(client.post("/predict/sales", content=b" " * 1001), 413, "1,000 bytes")
         refused(client.post("/predict/sales", content=iter([b" " * 600] * 2)), 413)
         body = orjson.dumps({"rows": [{"price": 1}], "key": 3}).ljust(1000)
@@ -357,7 +368,7 @@ def test_a_content_encoding_and_binary_tensors_are_refused(client):
 
 def test_an_api_key_opens_all_but_health(predictor):
     options = replace(QUIET, api_key=KEY)
-    with TestClient(make_app(predictor, options)) as client:
+    with TestClient(make_app(predictor, options), base_url=LOCAL) as client:
         for path in ("/v2", "/metrics", "/v2/models/sales", "/nothing"):
             refused(client.get(path), 401)
         for headers in (
@@ -388,7 +399,7 @@ def test_a_request_id_is_taken_where_it_is_harmless(client):
 
 
 def test_each_request_is_a_line_of_the_access_log(predictor, capfdbinary):
-    with TestClient(make_app(predictor)) as client:
+    with TestClient(make_app(predictor), base_url=LOCAL) as client:
         client.post("/predict/sales?key=secret", json={"rows": [{"price": 1}], "key": 3})
         client.get("/v2/nothing", headers={"x-request-id": "a"})
     first, second = map(orjson.loads, capfdbinary.readouterr().out.splitlines())
@@ -425,7 +436,7 @@ def test_a_model_is_described_by_its_key(client):
 
 def test_a_plain_text_in_a_query_is_a_key(predictor):
     predictor.current = Served(key_columns=(KeyColumn(name="s", key_class=KeyClass.STRING),))
-    with TestClient(make_app(predictor, QUIET)) as client:
+    with TestClient(make_app(predictor, QUIET), base_url=LOCAL) as client:
         refused(client.get("/v2/models/sales", params={"key": "north"}), 404, "north")
 
 
@@ -480,7 +491,7 @@ async def asked(client: httpx.AsyncClient, price: float = 1.0) -> httpx.Response
 
 
 def async_client(app: Any) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here")
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=LOCAL)
 
 
 def test_requests_beyond_the_queue_are_refused_at_once(predictor):
@@ -557,7 +568,7 @@ def test_a_body_that_comes_too_slowly_is_refused(predictor):
     async def ask() -> None:
         async with async_client(app) as client:
             sent: list[Any] = []
-            scope = {"type": "http", "method": "POST", "path": "/predict/sales", "headers": []}
+            scope = {"type": "http", "method": "POST", "path": "/predict/sales", "headers": HOST}
             scope |= {"query_string": b"", "http_version": "1.1", "scheme": "http"}
 
             async def send(message: Any) -> None:
@@ -576,7 +587,7 @@ def test_the_work_of_a_client_that_has_left_is_not_begun(predictor):
     predictor.before = lambda: (begun.set(), go_on.wait(30))
     app = make_app(predictor, replace(QUIET, threads=1, timeout_s=60))
     body = orjson.dumps({"rows": [{"price": 2.0}], "key": 3})
-    scope = {"type": "http", "method": "POST", "path": "/predict/sales", "headers": []}
+    scope = {"type": "http", "method": "POST", "path": "/predict/sales", "headers": HOST}
     scope |= {"query_string": b"", "http_version": "1.1", "scheme": "http", "root_path": ""}
 
     async def ask() -> None:
@@ -613,7 +624,7 @@ def test_a_newer_version_is_seen_and_a_failed_look_changes_nothing(predictor):
         seen.refused = REFUSED
 
     predictor.newer = newer
-    with TestClient(make_app(predictor, replace(QUIET, poll_s=0.01))) as client:
+    with TestClient(make_app(predictor, replace(QUIET, poll_s=0.01)), base_url=LOCAL) as client:
         assert predictor.refreshed.wait(30)
         assert client.get("/v2/health/ready").json()["version"] == 8
         assert of_key(client, PRICE).json()["model_version"] == "8"
@@ -624,12 +635,12 @@ def test_a_newer_version_is_seen_and_a_failed_look_changes_nothing(predictor):
 
 def test_a_key_column_may_not_exist(predictor):
     predictor.current = Served(key_columns=())
-    with TestClient(make_app(predictor, QUIET)) as client:
+    with TestClient(make_app(predictor, QUIET), base_url=LOCAL) as client:
         assert infer(client, PRICE, parameters={"key": 3}).status_code == 422
 
 
 def test_metrics_count_requests_rows_loads_and_versions(predictor):
-    with TestClient(make_app(predictor, replace(QUIET, metrics_keys=1))) as client:
+    with TestClient(make_app(predictor, replace(QUIET, metrics_keys=1)), base_url=LOCAL) as client:
         infer(client, PRICE, STORES)
         infer(client, PRICE, column("store", [2, 1234], "INT64"), parameters={"on_missing": "null"})
         predictor.warm = False
