@@ -78,6 +78,8 @@ _MODULES = {
     "partwise.publishing.sql_output": ("Table",),
     "partwise.publishing.dataset_output": ("DatasetOutput",),
     "partwise.catalogs.catalog": ("Catalog",),
+    "partwise.serving.predictor": ("Predictor",),
+    "partwise.serving.served": ("PredictorOptions",),
     "partwise.datasets.dataset": ("Dataset", "list_datasets"),
     "partwise.datasets.registration": ("register_dataset",),
     "partwise.store.store": ("Store",),

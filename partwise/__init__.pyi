@@ -122,6 +122,8 @@ from partwise.runs.pipeline import Pipeline
 from partwise.runs.progress import RunProgress
 from partwise.runs.run import Run
 from partwise.scripts.infrastructure import Infrastructure
+from partwise.serving.predictor import Predictor
+from partwise.serving.served import PredictorOptions
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.reading_options import CsvOptions, ExcelOptions
 from partwise.sources.sql.query import Query
@@ -247,6 +249,8 @@ __all__ = [
     "Table",
     "DatasetOutput",
     "Catalog",
+    "Predictor",
+    "PredictorOptions",
     "Dataset",
     "list_datasets",
     "register_dataset",
