@@ -40,6 +40,7 @@ def test_a_page_says_which_goals_are_met():
         goals=[
             Goal("models", 7, lambda found: found["partwise"]["models"]),
             Goal("parts", 1, lambda found: found["partwise"]["parts"]),
+            Goal("words", 0, lambda found: 0.0),
             Goal("partwise / absent", 1, ratio("partwise", "absent")),
         ],
         shown="models",
@@ -53,6 +54,7 @@ def test_a_page_says_which_goals_are_met():
     )
     assert "| Words | models: 7 | 7 | 1.00 | met |" in lines
     assert "| Words | parts: 1 | 2 | 2.00 | **missed** |" in lines
+    assert "| Words | words: 0 | 0 |  | met |" in lines
     assert "| Words | partwise / absent: 1 | | | not measured |" in lines
     (ours,) = (line for line in lines if line.startswith("| **partwise** |"))
     assert ours.endswith("| a run | models 7; parts 2 |")

@@ -123,7 +123,8 @@ def _verdict(goal: Goal, figures: Figures) -> str:
     except KeyError:
         return "| | not measured"
     met = "met" if found <= goal.most else "**missed**"
-    return f"{found:.4g} | {found / goal.most:.2f} | {met}"
+    times = f"{found / goal.most:.2f}" if goal.most else ""
+    return f"{found:.4g} | {times} | {met}"
 
 
 def _row(result: Result) -> Iterator[str]:
