@@ -276,8 +276,13 @@ def arguments_of_before(call: Call, store: Store) -> Mapping[str, Any]:
     """Return what the run that a call goes on with was called with; empty: there is none."""
     if call.on_existing_artifacts != "resume":
         return {}
+    return written_arguments(call.run_id, store)
+
+
+def written_arguments(run_id: str, store: Store) -> Mapping[str, Any]:
+    """Return what a run was last called with; empty: there is no such run, or it was not begun."""
     try:
-        run = Run.open(call.run_id, store)
+        run = Run.open(run_id, store)
     except RunNotFoundError:
         return {}
     if not run.generation:
