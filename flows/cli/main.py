@@ -130,6 +130,10 @@ _COMMANDS = {
         "catalog:catalog",
         "Show which model is used for each key; go back, pin, retire and tidy up.",
     ),
+    "store": (
+        "store:stores",
+        "Delete old runs that nothing holds or uses, and files that nothing refers to.",
+    ),
     "environments": (
         "environments:environments",
         "List the environments that are built on this machine, and remove old ones.",

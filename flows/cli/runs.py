@@ -246,7 +246,9 @@ def collect_run_garbage(
 
     opened = Store.parse(store)
     found = collect_garbage(opened, run_id, dry_run=dry_run, grace_hours=grace_hours)
-    output.print_garbage(found.files, run_id, dry_run=dry_run, as_json=as_json)
+    output.print_garbage(
+        found.files, run_id, dry_run=dry_run, as_json=as_json, waiting=found.waiting
+    )
     if found.gave_way and not as_json:
         output.console().print("ended early: a process began to work on the run", markup=False)
     return 0
