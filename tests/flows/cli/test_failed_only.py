@@ -48,6 +48,9 @@ def test_a_mended_function_runs_what_failed_alone(tmp_path: Path) -> None:
     shown = partwise("runs", "show", "night", "--json", folder=tmp_path)
     record = json.loads(shown.stdout)
     assert (record["kept"], record["executed"]) == (2, 2)
+    assert record["remark"].startswith(said)
+    report = tmp_path / "artifacts" / "runs" / "night" / "report.html"
+    assert said in report.read_text()
 
 
 def test_a_run_that_is_one_thing_takes_no_such_word() -> None:
