@@ -24,7 +24,7 @@ def moment_of(text: str, option: str) -> dt.datetime:
         moment = dt.datetime.fromisoformat(text.strip())
     except ValueError as error:
         raise InputError(
-            f"{option} {text!r} is not a moment: write 2026-11-20, 2026-11-20T18:00, or an age such "
-            "as 90min, 12h, 7d or 2w."
+            f"{option} {text!r} is not a moment: write 2026-11-20, 2026-11-20T18:00, or an age "
+            "such as 90min, 12h, 7d or 2w."
         ) from error
     return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)

@@ -1,7 +1,6 @@
 """What a run of partitions does: shard the rows, run the shards, complete."""
 
 import time
-from collections.abc import Callable
 from functools import partial
 
 import pyarrow as pa
@@ -67,7 +66,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
         _announce(plan, sharded, len(slots), memory, frame.logger)
         # Before some are chosen: a share of the run's budget is one of all rows.
         totals = {"all_rows": sharded.rows, "all_partitions": sharded.partitions}
-        remark: Callable[[pa.Table], str] = partial(_remark, claim.kept_of_other_code(plan.intent))
+        remark = partial(_note, claim.kept_of_other_code(plan.intent))
         if options.sample is not None:
             remark = partial(predict, sharded=sharded, slots=len(slots))
             sharded = sample_of(sharded, options.sample)
@@ -118,7 +117,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
         return publish_run(run)
 
 
-def _remark(text: str, ledger: pa.Table) -> str:
+def _note(text: str, _: pa.Table) -> str:
     """Return what to report besides, whatever became of the partitions."""
     return text
 
