@@ -6,8 +6,14 @@ does without.
 
 from typing import Literal
 
-OnExisting = Literal["error", "overwrite", "resume"]
+OnExisting = Literal["error", "overwrite", "resume", "resume-failed"]
 """What becomes of a run that exists."""
+
+OnExistingWhole = Literal["error", "overwrite", "resume"]
+"""The same of one whose partitions are not each done by itself."""
+
+GOES_ON: tuple[OnExisting, ...] = ("resume", "resume-failed")
+"""Which of these go on with it."""
 
 NullKeys = Literal["error", "drop", "keep"]
 """What happens to a row whose key is null: refuse the data, leave the row out, or keep it as the

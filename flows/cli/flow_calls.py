@@ -6,6 +6,7 @@ from partwise.calls.call import Call, VersionedCall
 from partwise.calls.partitions import TrainCall
 from partwise.calls.pipeline import PipelineCall
 from partwise.calls.script import ScriptCall
+from partwise.choices import GOES_ON
 from partwise.engine.driver.named_modules import named_modules
 from partwise.engine.driver.preloading import preload_here
 from partwise.environments.environment import DEFAULT_ENVIRONMENT
@@ -67,7 +68,7 @@ def _will_start_workers(call: Call) -> bool:
         where = call.cluster
     # Nothing said: one process for each core of this machine.
     is_here = where == "" or (isinstance(where, ClusterOptions) and where.is_local)
-    return is_here and call.on_existing_artifacts != "resume"
+    return is_here and call.on_existing_artifacts not in GOES_ON
 
 
 def _begin_loading(call: Call) -> None:

@@ -134,6 +134,10 @@ _COMMANDS = {
         "serve:serve",
         "Answer over HTTP by the models of a catalog or a run, each key by its own.",
     ),
+    "store": (
+        "store:stores",
+        "Delete old runs that nothing holds or uses, and files that nothing refers to.",
+    ),
     "environments": (
         "environments:environments",
         "List the environments that are built on this machine, and remove old ones.",

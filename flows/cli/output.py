@@ -94,12 +94,23 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 
 def print_garbage(
-    found: Sequence[tuple[str, int]], where: str, *, dry_run: bool, as_json: bool
+    found: Sequence[tuple[str, int]],
+    where: str,
+    *,
+    dry_run: bool,
+    as_json: bool,
+    waiting: Sequence[tuple[str, int]] = (),
 ) -> None:
-    """Print files that were deleted, or would be, with their sizes in bytes."""
+    """Print files that were deleted, or would be, with their sizes in bytes.
+
+    And those that are `waiting` for the end of their grace.
+    """
     if as_json:
         for path, size_bytes in found:
             print_json({"path": path, "size_bytes": size_bytes, "deleted": not dry_run})
+        for path, size_bytes in waiting:
+            record = {"path": path, "size_bytes": size_bytes, "deleted": False}
+            print_json({**record, "waits_for_grace": True})
         return
     out = console()
     for path, size_bytes in found:
@@ -107,6 +118,10 @@ def print_garbage(
     verb = "would be deleted" if dry_run else "deleted"
     total = size(sum(size_bytes for _, size_bytes in found))
     out.print(f"{counted(len(found), 'file')} of {where} {verb}, {total}", markup=False)
+    if waiting:
+        total = size(sum(size_bytes for _, size_bytes in waiting))
+        them = counted(len(waiting), "more file")
+        out.print(f"{them}, {total}: once readers have had their grace", markup=False)
 
 
 def print_damages(

@@ -1,7 +1,6 @@
 """`partwise runs list`: the runs in a store, or those of them that one looks for."""
 
 import datetime as dt
-import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,8 +10,8 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from partwise.errors import InputError
 from partwise.flows.cli import output, run_output
+from partwise.flows.cli.moments import moment_of
 from partwise.flows.cli.options import Json, StoreUrl
 from partwise.outcomes import PartitionStatus
 from partwise.runs.contents import list_runs
@@ -27,8 +26,6 @@ Status = Literal[
 
 _ALWAYS = (PartitionStatus.DONE, PartitionStatus.SKIPPED, PartitionStatus.FAILED)
 """Partitions of these statuses are counted in a column of their own, also where there are none."""
-_AGE = re.compile(r"(\d+)\s*(min|h|d|w)")
-_UNITS = {"min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def print_runs(
@@ -56,7 +53,7 @@ def print_runs(
         store: A folder, or a URL such as s3://bucket/folder.
         as_json: Print a JSON object per run.
     """
-    wanted = _Wanted(kind, status, _moment(since) if since else None)
+    wanted = _Wanted(kind, status, moment_of(since, "--since") if since else None)
     opened = Store.parse(store)
     there = list_runs(opened)
     names = [each for each in there if fnmatchcase(each, name)]
@@ -101,27 +98,6 @@ class _Wanted:
             and (not self.statuses or record["status"] in self.statuses)
             and (self.since is None or (began is not None and began >= self.since))
         )
-
-
-def _moment(text: str) -> dt.datetime:
-    """Return the moment that a text stands for.
-
-    Raises:
-        InputError: It is neither a moment nor an age.
-    """
-    if age := _AGE.fullmatch(text.strip()):
-        try:
-            return dt.datetime.now(dt.UTC) - dt.timedelta(**{_UNITS[age[2]]: int(age[1])})
-        except OverflowError:
-            return dt.datetime.min.replace(tzinfo=dt.UTC)
-    try:
-        moment = dt.datetime.fromisoformat(text.strip())
-    except ValueError as error:
-        raise InputError(
-            f"--since {text!r} is not a moment: write 2026-11-20, 2026-11-20T18:00, or an age such "
-            "as 90min, 12h, 7d or 2w."
-        ) from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
 
 
 def _record(run_id: str, store: Store) -> dict[str, Any]:

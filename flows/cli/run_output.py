@@ -34,6 +34,7 @@ def run_record(run: Run) -> dict[str, Any]:
         "kind": run.kind,
         "status": run.status.value,
         "message": summary and summary.message,
+        "remark": summary and summary.remark,
         "partition_by": run.document.partition_by,
         "key_classes": [column.key_class.value for column in run.key_columns],
         "training_run_id": run.document.training_run_id,

@@ -48,7 +48,7 @@ def remove_runs(
     uses = {name: _others(uses_of(opened, name), names) for name in names}
     if not as_json:
         _print(found, uses)
-    if not yes and not _is_sure(names):
+    if not yes and not is_sure(names):
         output.tell("nothing was deleted")
         return FAILURE
     for name in names:
@@ -74,7 +74,7 @@ def _print(found: Mapping[str, Removal], uses: Mapping[str, Sequence[Use]]) -> N
             out.print(f"  and {counted(more, 'more run')}")
 
 
-def _is_sure(names: Sequence[str]) -> bool:
+def is_sure(names: Sequence[str]) -> bool:
     """Ask whoever sits there.
 
     Raises:

@@ -22,6 +22,7 @@ from partwise.store.store import Store
 
 if TYPE_CHECKING:
     from partwise.calls.call import Call
+    from partwise.choices import OnExisting
 
 runs = App(
     name="runs",
@@ -118,6 +119,7 @@ def resume_run(
     run_id: RunId,
     /,
     *,
+    failed_only: bool = False,
     store: StoreUrl = "artifacts",
     cluster: ClusterOptions = _CLUSTER,
     trust: bool = False,
@@ -126,6 +128,8 @@ def resume_run(
 
     Args:
         run_id: The run's ID.
+        failed_only: Keep all that is DONE, though its function, settings or rows have changed
+            since. The run says so.
         store: A folder, or a URL such as s3://bucket/folder.
         cluster: Where the work is done, as it need not be where it was begun.
         trust: Repeat the call of a run that was begun elsewhere: without this it is only shown.
@@ -133,7 +137,27 @@ def resume_run(
     from partwise.flows.cli.flow_calls import call_and_print
 
     call = _read_call(Run.open(run_id, store), cluster, trust=trust)
-    return call_and_print(replace(call, run_id=run_id, store=store, on_existing_artifacts="resume"))
+    how = _resume_failed(call) if failed_only else "resume"
+    return call_and_print(replace(call, run_id=run_id, store=store, on_existing_artifacts=how))
+
+
+def _resume_failed(call: "Call") -> "OnExisting":
+    """Return how a call goes on with its run and keeps all that is DONE.
+
+    Raises:
+        InputError: Its partitions are not each done by itself.
+    """
+    from typing import get_args
+
+    from partwise.calls.call import field_types
+
+    how: OnExisting = "resume-failed"
+    if how not in get_args(field_types(type(call))["on_existing_artifacts"]):
+        raise InputError(
+            f"--failed-only keeps partitions that are DONE, and {call.flow()} has none that are "
+            "each done by itself: resume it without."
+        )
+    return how
 
 
 @runs.command(name="repeat")
@@ -222,7 +246,9 @@ def collect_run_garbage(
 
     opened = Store.parse(store)
     found = collect_garbage(opened, run_id, dry_run=dry_run, grace_hours=grace_hours)
-    output.print_garbage(found.files, run_id, dry_run=dry_run, as_json=as_json)
+    output.print_garbage(
+        found.files, run_id, dry_run=dry_run, as_json=as_json, waiting=found.waiting
+    )
     if found.gave_way and not as_json:
         output.console().print("ended early: a process began to work on the run", markup=False)
     return 0

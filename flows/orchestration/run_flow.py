@@ -23,7 +23,9 @@ from partwise.flows.orchestration.interruption import (
 )
 from partwise.flows.orchestration.python_signature import flow_signature, python_signature
 from partwise.flows.orchestration.run_ids import fill_in, reference_of_flow_run, run_id_of_flow_run
+from partwise.flows.orchestration.saved_blocks import open_store
 from partwise.flows.orchestration.source_lines import source_lines
+from partwise.planning.named_runs import names_open_run, with_named_runs
 from partwise.renamed import old_names_in
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
@@ -174,7 +176,7 @@ class RunFlow(Generic[P, R]):
             work.run_id = work.run_id or arguments["run_id"]
             try:
                 with noticed(), source_lines():
-                    return self._function(self.call(**arguments))
+                    return self._function(self._call_of(arguments))
             except interrupts():
                 # A pipeline has its other stages to do, and ends.
                 if work.ended is not None and work.ended.run_id == work.run_id:
@@ -184,6 +186,19 @@ class RunFlow(Generic[P, R]):
                     )
                     return cast("R", work.ended)
                 raise cancelled(arguments["run_id"], has_begun=work.has_begun) from None
+
+    def _call_of(self, arguments: Mapping[str, Any]) -> Call:
+        """Return the call, with the runs that "latest" and patterns mean, and say which these are.
+
+        Here, since a call from Python, a command and a deployment all come by.
+        """
+        call = self.call(**arguments)
+        if not names_open_run(call):
+            return call
+        call, sentences = with_named_runs(call, open_store(call.store))
+        for sentence in sentences:
+            run_logger().info("%s", sentence)
+        return call
 
     def fill_in(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments with data as it is, and run IDs in place of their templates."""

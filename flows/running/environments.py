@@ -6,6 +6,7 @@ from partwise.calls.call import Call
 from partwise.calls.one_model import DistributedCall
 from partwise.calls.partitions import FunctionCall
 from partwise.calls.script import ScriptCall
+from partwise.choices import GOES_ON
 from partwise.environments.beside import resolve_beside
 from partwise.environments.resolution import resolve
 from partwise.environments.resolved_environment import ResolvedEnvironment
@@ -51,5 +52,5 @@ def _earlier_versions(call: Call) -> Mapping[str, str]:
     document = run.read_generation_document()
     # A flow run that is begun again goes on with its own run.
     is_own = document.flow_run_id is not None and document.flow_run_id == flow_run_id()
-    goes_on = call.on_existing_artifacts == "resume" or is_own
+    goes_on = call.on_existing_artifacts in GOES_ON or is_own
     return document.environment if goes_on else {}

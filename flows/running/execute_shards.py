@@ -66,7 +66,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
         _announce(plan, sharded, len(slots), memory, frame.logger)
         # Before some are chosen: a share of the run's budget is one of all rows.
         totals = {"all_rows": sharded.rows, "all_partitions": sharded.partitions}
-        remark = None
+        remark = partial(_note, claim.kept_of_other_code(plan.intent))
         if options.sample is not None:
             remark = partial(predict, sharded=sharded, slots=len(slots))
             sharded = sample_of(sharded, options.sample)
@@ -87,6 +87,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             seed=plan.seed,
             reads=plan.reads,
             compatible=claim.compatible,
+            keeps_done=claim.keeps_done,
             options=options,
             limits=limits,
             work=folder.write(work_file(frame.token), payload),
@@ -114,6 +115,11 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             )
             run = complete_run(claim, ending)
         return publish_run(run)
+
+
+def _note(text: str, _: pa.Table) -> str:
+    """Return what to report besides, whatever became of the partitions."""
+    return text
 
 
 def _load(

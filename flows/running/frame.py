@@ -226,6 +226,8 @@ class Frame:
         )
         if reason := self.claim.why_nothing_counts(self._plan.intent):
             self.logger.warning("Run %s: %s", self._plan.identity.run_id, reason)
+        if kept := self.claim.kept_of_other_code(self._plan.intent):
+            self.logger.warning("Run %s: %s", self._plan.identity.run_id, kept)
 
 
 def publish_run(run: Run) -> Run:

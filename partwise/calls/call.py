@@ -89,7 +89,8 @@ class Call:
     Or a StoreBlock."""
     on_existing_artifacts: OnExisting = field(default="error", metadata=WHERE)
     """When the run exists: "error", "overwrite" all of it, or "resume": keep the partitions whose
-    rows, models, code, settings and params are those of a finished one."""
+    rows, models, code, settings and params are those of a finished one. "resume-failed": keep all
+    that is DONE, whatever has changed since, and run the rest."""
 
     @classmethod
     def flow(cls) -> str:

@@ -61,6 +61,8 @@ class ExportCall(ComparedCall):
 
     training_run_id: str
     """The run of train_models or train_distributed, in the same store, whose models are exported.
+    Or "latest", or a pattern such as nightly-*, for the newest that is complete and has a model; a
+    resume goes on with the one that it began with.
 
     The scheduled time can stand in it as in run_id."""
     format: ModelFormat = "onnx"
@@ -78,7 +80,7 @@ class ValidateCall(ComparedCall):
     kind: ClassVar[CallKind] = "validate"
 
     export_run_id: str
-    """The run of export_models, in the same store.
+    """The run of export_models, in the same store; "latest" and patterns as in export_models.
 
     The scheduled time can stand in it as in run_id."""
     _: KW_ONLY

@@ -17,7 +17,7 @@ from partwise.calls.call import (
     VersionedCall,
     drawn_rows,
 )
-from partwise.choices import Direction, FitOn, OnExisting
+from partwise.choices import Direction, FitOn, OnExistingWhole
 from partwise.engine.scaling import ScalingConfig
 from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
 from partwise.form_schema import Nothing
@@ -68,7 +68,7 @@ class DistributedCall(RowsCall, VersionedCall):
     resume_from: str = ""
     """Another run of the store, or a folder or URL, with a checkpoint that the ranks begin with,
     where the run has none of its own."""
-    on_existing_artifacts: OnExisting = field(default="error", metadata=WHERE)
+    on_existing_artifacts: OnExistingWhole = field(default="error", metadata=WHERE)
     """When the run exists: "error", "overwrite" it, or "resume": do nothing where it has a model of
     the same rows, code and settings, and else begin again, from the last checkpoint where there is
     one."""
@@ -139,6 +139,6 @@ class TuneCall(RowsCall, ExecutedCall):
     when one of them has changed."""
     seed: int = 0
     """What is tried follows from it, where trials run one at a time; all trials have it."""
-    on_existing_artifacts: OnExisting = field(default="error", metadata=WHERE)
+    on_existing_artifacts: OnExistingWhole = field(default="error", metadata=WHERE)
     """When the run exists: "error", "overwrite" it, or "resume": keep the trials of the same rows,
     code and space, tell the sampler of them, and run the rest."""

@@ -120,7 +120,8 @@ class InferCall(PublishingCall):
     """In place of training_run_id, a catalog whose models are used: catalog://sales, or
     catalog://sales@7 for one version. A resume goes on with the version that the run began with.
 
-    The scheduled time can stand in run://RUN, here and in fallback, as in run_id."""
+    The scheduled time can stand in run://RUN, here and in fallback, as in run_id; "latest" and
+    patterns as in training_run_id."""
     fallback: FallbackParameter = field(default=(), metadata=NEWER)
     """What is asked in turn for partitions whose model is not there, or cannot be read: run://RUN
     or catalog://NAME, by the same key columns, by fewer of them, or of one model for all rows; at
@@ -151,7 +152,8 @@ class CompareCall(FunctionCall):
     catalog://sales@7, and runs of training or of export_models by their IDs. The one in use comes
     first: of equals it wins. catalog://sales#onnx are the exports of a catalog's models.
 
-    The scheduled time can stand in a run's ID as in run_id."""
+    The scheduled time can stand in a run's ID as in run_id; "latest" and patterns as in
+    run_inference."""
     label: str = ""
     """The column that is predicted. Empty: the one that a dataset marks as its label."""
     _: KW_ONLY
@@ -181,8 +183,9 @@ class EvaluateCall(FunctionCall):
     """The key columns, if they are to be checked. Empty: those of the predictions."""
     inference_run_id: str = ""
     """The inference run whose predictions are compared with what has become true; or a catalog, as
-    catalog://sales, for the newest that has ended; or what a server has kept, as served://sales, or
-    served://sales@7 for the answers of one version.
+    catalog://sales, for the newest that has ended; or "latest", or a pattern such as nightly-*, for
+    the newest of those; or what a server has kept, as served://sales, or served://sales@7 for the
+    answers of one version.
 
     The scheduled time can stand in it as in run_id."""
     on: PartitionBy = ()

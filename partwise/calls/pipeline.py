@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from partwise.calls.call import WHERE, CallKind, KeyedCall, Role
 from partwise.calls.exports import ExportCall, ValidateCall
 from partwise.calls.partitions import InferCall, TrainCall
-from partwise.choices import OnExisting
+from partwise.choices import OnExistingWhole
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class PipelineCall(KeyedCall):
     files: FilesParameter = ()
     """Files that `trainer` or `predict` reads besides its rows: paths, folders, globs or URLs. A
     resume trains and infers again when the checksum of one has changed."""
-    on_existing_artifacts: OnExisting = field(default="error", metadata=WHERE)
+    on_existing_artifacts: OnExistingWhole = field(default="error", metadata=WHERE)
     """When runs of these names exist: "error", "overwrite" or "resume"."""
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from partwise.calls.call import WHERE, Call, CallKind, Role
-from partwise.choices import OnExisting
+from partwise.choices import OnExistingWhole
 from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
 from partwise.scripts.infrastructure import Infrastructure
 
@@ -82,7 +82,7 @@ class ScriptCall(Call):
     max_retries: int = 0
     """How often all processes are started again after one has failed, from the last checkpoint
     where there is one."""
-    on_existing_artifacts: OnExisting = field(default="error", metadata=WHERE)
+    on_existing_artifacts: OnExistingWhole = field(default="error", metadata=WHERE)
     """When the run exists: "error", "overwrite" it, or "resume": do nothing where it is done with
     the same files, inputs and settings, and else begin again, from the last checkpoint where there
     is one."""

@@ -36,6 +36,8 @@ class Execution:
     """The columns that the work looks at; None: all of them."""
     compatible: tuple[int, ...]
     """Earlier generations whose DONE partitions may be kept."""
+    keeps_done: bool = False
+    """Whether these are kept whatever they were computed from."""
     options: ExecutionOptions
     limits: Limits
     work: StagedFile

@@ -2,10 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -27,15 +24,14 @@ from partwise.errors import (
     ColumnError,
     InputError,
     ModelNotFoundError,
-    PartwiseError,
     RunNotFoundError,
 )
 from partwise.evaluation.scores import Metric, check_metric, find_metric
 from partwise.planning.comparison import label_of
 from partwise.planning.earlier_rows import recipe_of
 from partwise.planning.models import arguments_of_before, check_first_keys
+from partwise.planning.named_runs import newest_run
 from partwise.planning.partitions import keys_of, plan_of, prepared
-from partwise.runs.contents import READ_THREADS, list_runs
 from partwise.runs.documents import RUN_SCHEME
 from partwise.runs.exports import has_one_model, ledger_of_models
 from partwise.runs.outputs import output_schemas
@@ -188,18 +184,12 @@ def _inference(call: EvaluateCall, store: Store) -> Run:
         return Run.open(before, store)
     catalog = name.partition("@")[0]
 
-    def ended(run_id: str) -> tuple[datetime, Run] | None:
-        with suppress(PartwiseError):
-            run = Run.open(run_id, store)
-            if run.kind == "infer" and run.shown and catalog in run.document.models[:1]:
-                return run.shown.finished_at, run
-        return None
-
-    with ThreadPoolExecutor(READ_THREADS) as threads:
-        found = [each for each in threads.map(ended, list_runs(store)) if each is not None]
-    if not found:
+    found = newest_run(
+        store, lambda run: run.kind == "infer" and catalog in run.document.models[:1]
+    )
+    if found is None:
         raise InputError(f"No inference of this store by {catalog} has ended: name its run.")
-    return max(found, key=lambda each: each[0])[1]
+    return found
 
 
 def _models(name: str, store: Store) -> ModelSet:

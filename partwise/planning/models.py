@@ -9,6 +9,7 @@ from partwise.calls.call import Call
 from partwise.calls.partitions import InferCall
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.documents import CATALOG_SCHEME
+from partwise.choices import GOES_ON
 from partwise.engine.fallbacks import Constant
 from partwise.engine.infer_work import Level
 from partwise.errors import InputError, ModelNotFoundError, RunNotFoundError
@@ -274,10 +275,15 @@ def newer_versions(call: InferCall, pinned: InferCall, store: Store) -> list[str
 
 def arguments_of_before(call: Call, store: Store) -> Mapping[str, Any]:
     """Return what the run that a call goes on with was called with; empty: there is none."""
-    if call.on_existing_artifacts != "resume":
+    if call.on_existing_artifacts not in GOES_ON:
         return {}
+    return written_arguments(call.run_id, store)
+
+
+def written_arguments(run_id: str, store: Store) -> Mapping[str, Any]:
+    """Return what a run was last called with; empty: there is no such run, or it was not begun."""
     try:
-        run = Run.open(call.run_id, store)
+        run = Run.open(run_id, store)
     except RunNotFoundError:
         return {}
     if not run.generation:

@@ -4,6 +4,7 @@ Flows refuse all of it as well, by the same functions. Here it takes a third of 
 nothing in this module knows Prefect or Dask.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,7 @@ from partwise.planning.models import (
     first_models,
     with_versions_of_before,
 )
+from partwise.planning.named_runs import with_named_runs
 from partwise.planning.partitions import (
     check_kept,
     checked_trainer,
@@ -40,6 +42,8 @@ from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes
 from partwise.trainers import Best, Tuned, libraries_of, resolve_trainer
 from partwise.trainers.resolving import check_takes
 
+logger = logging.getLogger(__name__)
+
 _OF_MODEL = ("data", "model", "context")
 _BLOCKS = ("store-block/", "files-block/", "query-block/")
 """Names of what only a Prefect server knows begin so."""
@@ -48,13 +52,16 @@ _BLOCKS = ("store-block/", "files-block/", "query-block/")
 def check_call(call: Call) -> Call:
     """Refuse a call that its flow would refuse, as far as that can be seen without Prefect.
 
-    It comes back with the rows opened: reading the footers of thousands of files takes seconds too,
-    and the flow need not do it again.
+    It comes back with the IDs of the runs that it means, and with the rows opened: reading the
+    footers of thousands of files takes seconds too, and the flow need not do it again.
     """
     check_run_id(call.run_id)
     store = None if _names_block(call.store) else Store.parse(call.store)
     models = None
     if store is not None:
+        call, sentences = with_named_runs(call, store)
+        for sentence in sentences:
+            logger.info("%s", sentence)
         _check_runs(call, store)
         if isinstance(call, InferCall):
             models = first_models(with_versions_of_before(call, store), store)

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from partwise.catalogs.documents import CATALOG_SCHEME
 from partwise.errors import PartwiseError, RunNotFoundError
 from partwise.outcomes import RunStatus
+from partwise.runs.documents import SAMPLE_SUFFIX
 from partwise.runs.exports import exported_as, has_one_model
 from partwise.runs.kinds import KINDS
 from partwise.runs.portfolio import has_portfolio
@@ -34,7 +35,7 @@ def next_command(run: Run) -> tuple[str, str]:
 
 def _next(run: Run, name: str, where: str) -> tuple[str, str]:
     match run.status:
-        case RunStatus.SUCCESS if run.summary is not None and run.summary.remark:
+        case RunStatus.SUCCESS if run.run_id.endswith(SAMPLE_SUFFIX):
             all_rows = "read this again; the same call without --sample runs all partitions"
             return f"runs show {name}{where}", all_rows
         case RunStatus.SUCCESS if KINDS[run.kind].models == "each" and _has_models(run):

@@ -210,11 +210,11 @@ def _head(run: Run) -> dict[str, Any]:
 
 
 def _message(run: Run) -> str:
-    """Return what the summary says, without the status that stands above it."""
+    """Return what the summary says and remarks, without the status that stands above it."""
     if run.summary is None:
         return "The run is at work, or its process died. This is how far it is."
     text = run.summary.message.removeprefix(f"{run.summary.status.value}: ")
-    return text[:2000]
+    return f"{text[:2000]} {run.summary.remark}".rstrip()
 
 
 def _shares(stages: Sequence[tuple[str, float]]) -> list[tuple[str, str, float]]:

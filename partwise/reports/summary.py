@@ -16,7 +16,7 @@ from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.reports.distributions import median
 from partwise.reports.fields import field_lines
 from partwise.reports.next_command import next_command
-from partwise.runs.documents import REPORT_FILE, run_path
+from partwise.runs.documents import REPORT_FILE, SAMPLE_SUFFIX, run_path
 from partwise.runs.ledger import (
     KEY_PREFIX,
     candidate_counts,
@@ -69,7 +69,7 @@ def run_fields(run: Run) -> dict[str, Text | str]:
     fields: dict[str, Text | str] = {"partitions": _counts(run)}
     if run.summary is not None:
         if run.summary.remark:
-            fields["dry run"] = run.summary.remark
+            fields["dry run" if run.run_id.endswith(SAMPLE_SUFFIX) else "note"] = run.summary.remark
         fields["rows"] = f"{run.summary.rows:,}"
         if run.summary.dropped_rows:
             fields["rows"] += f", and {run.summary.dropped_rows:,} with a null key dropped"

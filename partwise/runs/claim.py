@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import JsonValue
 
-from partwise.choices import OnExisting
+from partwise.choices import GOES_ON, OnExisting
 from partwise.errors import (
     InputError,
     RunBusyError,
@@ -187,7 +187,7 @@ class Claim:
         if isinstance(run.document, ClaimDocument):
             # Whoever loads its rows has the lease, and perhaps died: to acquire it finds out.
             return None
-        if self._is_own(run):
+        if self._is_own(run) and self.on_existing not in GOES_ON:
             self.on_existing = "resume"
         if self.on_existing == "error":
             _refuse_to_begin(run)
@@ -229,15 +229,22 @@ class Claim:
         """The number of the generation that `begin` begins."""
         return (self.existing.generation if self.existing else 0) + 1
 
+    @property
+    def keeps_done(self) -> bool:
+        """Whether all that is DONE is kept, whatever has changed since."""
+        return self.on_existing == "resume-failed"
+
     def earlier_generations(self, intent: Intent) -> tuple[int, ...]:
         """Return the generations whose DONE partitions count: same code, not overwritten since."""
         run = self.existing
-        if run is None or self.on_existing != "resume" or intent.code_fingerprint is None:
+        if run is None or self.on_existing not in GOES_ON:
+            return ()
+        if intent.code_fingerprint is None and not self.keeps_done:
             return ()
         numbers = []
         for number in range(run.generation, 0, -1):
             document = run.read_generation_document(number)
-            if document.code_fingerprint == intent.code_fingerprint:
+            if self.keeps_done or document.code_fingerprint == intent.code_fingerprint:
                 numbers.append(number)
             # This generation began with nothing, so none before it counts.
             if document.on_existing_artifacts != "resume":
@@ -255,7 +262,7 @@ class Claim:
     def is_settled(self, intent: Intent) -> bool:
         """Whether a resume has nothing to do: all is DONE and there, and nothing changed."""
         run = self.existing
-        if run is None or run.summary is None or self.on_existing != "resume":
+        if run is None or run.summary is None or self.on_existing not in GOES_ON:
             return False
         # One that was stopped left readers an older generation, and has work to do.
         if run.shown is not run.summary:
@@ -294,10 +301,29 @@ class Claim:
                 f"all {units} run again, since an older release of partwise wrote the run, and "
                 "its fingerprints of code are of another kind."
             )
-        parts = map(self._by_names_of_today, (before.code_parts, intent.code_parts))
-        changes = describe_changes(*parts)
+        return f"all {units} run again: {self._changes(before.code_parts, intent)}."
+
+    def kept_of_other_code(self, intent: Intent) -> str:
+        """Return that partitions are kept which other code made, in a sentence; empty: none are."""
+        run = self.existing
+        if run is None or not self.keeps_done:
+            return ""
+        documents = map(run.read_generation_document, self.earlier_generations(intent))
+        code = intent.code_fingerprint
+        others = [each for each in documents if code is None or each.code_fingerprint != code]
+        if not others:
+            return ""
+        why = "it is not known whether the code has changed"
+        if code is not None and others[-1].code_parts is not None:
+            why = self._changes(others[-1].code_parts, intent)
+        units = KINDS[self.identity.kind].units
+        return f"{units} that were DONE before are kept as they are, though {why}."
+
+    def _changes(self, before: Mapping[str, str], intent: Intent) -> str:
+        """Return what is different in the code, as a list in words."""
+        changes = describe_changes(*map(self._by_names_of_today, (before, intent.code_parts)))
         more = f" and {len(changes) - _SHOWN:,} more" if len(changes) > _SHOWN else ""
-        return f"all {units} run again: {', '.join(changes[:_SHOWN])}{more}."
+        return f"{', '.join(changes[:_SHOWN])}{more}"
 
     def _by_names_of_today(self, parts: Mapping[str, str]) -> dict[str, str]:
         now = RENAMED.get(KINDS[self.identity.kind].flow, {})
@@ -346,10 +372,13 @@ class Claim:
             generation=self.generation,
             run_sha256=self.run_sha256,
             before_sha256=self._sha256_of(before) if has_before else None,
-            on_existing_artifacts=self.on_existing,
+            # As earlier releases read it; `compatible` and the remark of the summary say the rest.
+            on_existing_artifacts=(
+                "resume" if self.on_existing == "resume-failed" else self.on_existing
+            ),
             partitions=partitions,
             source_fingerprint=intent.source_fingerprint,
-            inputs_fingerprint=intent.inputs_fingerprint,
+            inputs_fingerprint=self._inputs_of(intent),
             code_fingerprint=intent.code_fingerprint,
             code_parts=dict(intent.code_parts) if intent.code_fingerprint else None,
             compatible=self.compatible,
@@ -373,6 +402,17 @@ class Claim:
                 f"Generation {self.generation} of the run {run_id!r} was begun by "
                 "another process a moment ago; wait for it, and resume the run."
             ) from None
+
+    def _inputs_of(self, intent: Intent) -> str | None:
+        """Return the fingerprint of what all partitions are made of; None: they differ in that.
+
+        So a later resume compares each with what it was made of.
+        """
+        run, now = self.existing, intent.inputs_fingerprint
+        if run is None or not self.keeps_done:
+            return now
+        documents = map(run.read_generation_document, self.compatible)
+        return now if all(each.inputs_fingerprint == now for each in documents) else None
 
     def tell(self, standing: Callable[[], Standing]) -> None:
         """Have the lease say every few seconds where the generation stands."""

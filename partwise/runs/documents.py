@@ -57,6 +57,8 @@ RUN_SCHEME = "run://"
 RUN_DOCUMENT = "run.json"
 SUMMARY_OF_V1 = "summary.json"
 LEDGER_OF_V1 = "ledger.parquet"
+SAMPLE_SUFFIX = "-sample"
+"""Ends the name of a dry run."""
 REPORT_FILE = "report.html"
 BUNDLES = "bundles"
 LEDGER = "ledger"
@@ -250,7 +252,8 @@ class GenerationDocument(Document):
     """What `code_fingerprint` is made of, each part with its hash, version or checksum; None: it
     is unknown, or an older release wrote this."""
     compatible: tuple[int, ...]
-    """Earlier generations of the same code, serde and settings, whose DONE partitions are kept."""
+    """Earlier generations whose DONE partitions are kept: of the same code, serde and settings, or,
+    where a resume was told to keep all that was done, of any."""
     call: dict[str, JsonValue] | None
     """The call, as far as another process can repeat it; None: it cannot (see `call_obstacle`)."""
     call_obstacle: str | None

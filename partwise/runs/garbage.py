@@ -46,6 +46,8 @@ class Garbage:
 
     files: list[tuple[str, int]]
     """Paths, relative to the store, and sizes in bytes."""
+    waiting: tuple[tuple[str, int], ...] = ()
+    """Of a dry run: those that go once they have been replaced for as long as the grace says."""
     gave_way: bool = False
     """Whether it ended early, since a process wanted to work on the run."""
 
@@ -66,7 +68,9 @@ def collect_garbage(
         raise InputError(f"grace_hours is {grace_hours:g}; it must be 0 or more.")
     since = now() - timedelta(hours=grace_hours)
     if dry_run or not store.list_folder(run_path(run_id)):
-        return Garbage(files=_with_sizes(store, run_id, since))
+        files = _with_sizes(store, run_id, since)
+        later = _with_sizes(store, run_id, now())
+        return Garbage(files=files, waiting=tuple(each for each in later if each not in files))
     with Lease.acquire(store, run_path(run_id), gives_way=True, asks=False) as lease:
         finish_earlier_steps(lease, store, run_id)
         found = _with_sizes(store, run_id, since)

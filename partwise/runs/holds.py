@@ -13,7 +13,7 @@ is seen to be gone.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -130,13 +130,19 @@ def _counts(store: Store, hold: Hold) -> bool:
     return datetime.now(UTC) - touched < UNUSED_FOR
 
 
-def refuse_held(store: Store, run_id: str) -> None:
-    """Refuse to remove a run that others draw on.
+def holders_of(store: Store, run_id: str, freed: Collection[str] = ()) -> list[str]:
+    """Return what draws on a run, but for holds whose paths are `freed`."""
+    counting = read_holds(store, run_id).counting
+    return sorted({hold.holder for hold in counting if hold.path not in freed})
+
+
+def refuse_held(store: Store, run_id: str, freed: Collection[str] = ()) -> None:
+    """Refuse to remove a run that others draw on, but for holds whose paths are `freed`.
 
     Raises:
         InputError: They do.
     """
-    holders = sorted({hold.holder for hold in read_holds(store, run_id).counting})
+    holders = holders_of(store, run_id, freed)
     if not holders:
         return
     more = f" and {counted(len(holders) - 3, 'more version')}" if len(holders) > 3 else ""

@@ -7,7 +7,7 @@ on when others have begun the run again, deletes nothing of theirs. Each part is
 those of a garbage collection (`partwise.runs.steps`), that the run is removed first of all.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from partwise.runs.steps import AT_ONCE, Step, announce, finish_earlier_steps
 from partwise.store.lease import Lease
 from partwise.store.store import Store
 
-_NAMES = ("training_run_id", "export_run_id", "portfolio", "resume_from")
+_NAMES = ("training_run_id", "export_run_id", "inference_run_id", "portfolio", "resume_from")
 """Arguments of calls that name another run."""
 
 
@@ -46,8 +46,10 @@ class Use:
     is_at_work: bool
 
 
-def measure(store: Store, run_id: str) -> Removal:
+def measure(store: Store, run_id: str, freed: Collection[str] = ()) -> Removal:
     """Return what a removal would delete.
+
+    `freed` are paths of holds that do not count, since what they are for goes first.
 
     Raises:
         RunNotFoundError: There is no such run, and nothing is left of one that was removed.
@@ -55,7 +57,7 @@ def measure(store: Store, run_id: str) -> Removal:
     """
     run = Run.find(run_id, store)
     if not run.is_removed:
-        refuse_held(store, run_id)
+        refuse_held(store, run_id, freed)
     paths = _files(store, run_id)
     if run.is_removed and not paths:
         raise RunNotFoundError(f"The run {run_id!r} in {store.url} was removed already.")
@@ -121,24 +123,40 @@ def uses_of(store: Store, run_id: str) -> list[Use]:
     Those that use its models or exports, and those whose newest call names it: as inputs, as the
     run that they resume from, or as a portfolio. A run that cannot be read is left out.
     """
+    return all_uses(store).get(run_id, [])
 
-    def use(name: str) -> Use | None:
+
+def all_uses(store: Store) -> dict[str, list[Use]]:
+    """Return by the ID of a run which others use it, as `uses_of` says."""
+
+    def uses(name: str) -> dict[str, Use]:
         try:
             run = Run.open(name, store)
-            if f"{RUN_SCHEME}{run_id}" in run.document.models:
-                how: Literal["its models", "named in its call"] = "its models"
-            elif run.generation and _is_named(run_id, _call(run)):
-                how = "named in its call"
-            else:
-                return None
+            models = {
+                each.removeprefix(RUN_SCHEME)
+                for each in run.document.models
+                if each.startswith(RUN_SCHEME)
+            }
+            named = _named(_call(run)) if run.generation else set()
             is_at_work = run.summary is None
         except PartwiseError:
-            return None
-        return Use(run_id=name, kind=run.kind, how=how, is_at_work=is_at_work)
+            return {}
+        return {
+            used: Use(
+                run_id=name,
+                kind=run.kind,
+                how="its models" if used in models else "named in its call",
+                is_at_work=is_at_work,
+            )
+            for used in (models | named) - {name}
+        }
 
-    names = [name for name in list_runs(store) if name != run_id]
+    found: dict[str, list[Use]] = {}
     with ThreadPoolExecutor(READ_THREADS) as threads:
-        return [found for found in threads.map(use, names) if found is not None]
+        for each in threads.map(uses, list_runs(store)):
+            for used, use in each.items():
+                found.setdefault(used, []).append(use)
+    return found
 
 
 def _call(run: Run) -> Mapping[str, Any]:
@@ -146,14 +164,15 @@ def _call(run: Run) -> Mapping[str, Any]:
     return document.call or document.call_known or {}
 
 
-def _is_named(run_id: str, value: Any) -> bool:
-    """Whether a call names a run, in any argument that names one, or as run://RUN."""
-    return any(
-        text.startswith(f"run://{run_id}/")
-        or text == f"run://{run_id}"
-        or (name in _NAMES and text == run_id)
-        for name, text in _texts("", value)
-    )
+def _named(call: Any) -> set[str]:
+    """Return the runs that a call names, in any argument that names one, or as run://RUN."""
+    found = set()
+    for name, text in _texts("", call):
+        if text.startswith(RUN_SCHEME):
+            found.add(text.removeprefix(RUN_SCHEME).partition("/")[0].partition("@")[0])
+        elif name in _NAMES:
+            found.add(text)
+    return found
 
 
 def _texts(name: str, value: Any) -> Iterator[tuple[str, str]]:

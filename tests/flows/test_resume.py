@@ -212,6 +212,41 @@ def test_changed_code_runs_all_again_and_the_log_says_why(train, calls, flow_log
         assert "version=" in line
 
 
+def test_only_what_failed_runs_again_though_code_and_rows_have_changed(
+    train, calls, tmp_path, flow_log
+) -> None:
+    path = write(tmp_path / "rows.parquet", table_of(VALUES))
+    done, with_mended_function = trainer(calls), trainer(calls, 10.0)
+
+    def fit(data, context):
+        return done(data, context) if context.key != "c" else 1 / 0
+
+    first = train(path, fit)
+    assert calls.take() == "abdefgh"
+    assert statuses(first)["c"] == "FAILED"
+    kept = {key: VALUES[key] + 1 for key in "abdefgh"}
+    write(tmp_path / "rows.parquet", table_of(VALUES | {"b": 50.0, "new": 7.0}))
+    run = train(path, with_mended_function, on_existing_artifacts="resume-failed")
+    assert sorted(calls.take()) == sorted("cnew")
+    assert (run.executed, run.kept, run.status) == (2, 7, RunStatus.SUCCESS)
+    assert means(run) == kept | {"c": 13.0, "new": 18.0}
+    [line] = [line for line in flow_log if "kept as they are" in line]
+    said = "partitions that were DONE before are kept as they are, though trainer= has changed."
+    assert said in line
+    # The run says so too, and the next resume sees the rows that have changed.
+    assert run.summary is not None
+    assert run.summary.remark == said
+    assert run.read_generation_document().compatible == (1,)
+    again = train(path, with_mended_function)
+    assert calls.take() == "b"
+    assert means(again) == means(run) | {"b": 61.0}
+    # Nothing has failed, and no code has changed: there is nothing to say.
+    flow_log.clear()
+    settled = train(path, with_mended_function, on_existing_artifacts="resume-failed")
+    assert (settled.executed, settled.kept) == (0, 9)
+    assert not [line for line in flow_log if "kept as they are" in line]
+
+
 def test_a_changed_file_of_inputs_runs_all_again_and_a_missing_one_is_refused(
     train, calls, tmp_path, flow_log
 ) -> None:

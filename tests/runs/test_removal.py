@@ -224,12 +224,13 @@ def test_who_uses_a_run_is_found(local_store) -> None:
         {"arguments": {"inputs": {"x": "run://models/k/model"}}},
         {"arguments": {"trainer": {"portfolio": "models"}}},
         {"arguments": {"resume_from": "models"}},
+        {"arguments": {"inference_run_id": "models"}},
+        {"arguments": {"candidates": ["run://models@2"]}},
     ],
 )
 def test_a_call_that_names_it_is_found(call) -> None:
-    assert removal._is_named("models", call)
-    assert not removal._is_named("model", call)
-    assert not removal._is_named("models", {"arguments": {"columns": ["models"]}})
+    assert removal._named(call) == {"models"}
+    assert not removal._named({"arguments": {"columns": ["models"]}})
 
 
 class TestCommand:

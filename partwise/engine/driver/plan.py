@@ -14,7 +14,7 @@ from partwise.engine.works import Work
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import InputError, RunExistsError, RunNotFoundError
 from partwise.runs.claim import Claim, Identity, Intent
-from partwise.runs.documents import check_run_id
+from partwise.runs.documents import SAMPLE_SUFFIX, check_run_id
 from partwise.runs.run import Run
 from partwise.runs.stored_models import ModelSet
 from partwise.shuffle.plan import ShardedRows
@@ -23,9 +23,6 @@ from partwise.shuffle.shared_folder import SharedFolder, table_bytes
 from partwise.shuffle.write import Division
 from partwise.sources.descriptions import Source
 from partwise.store.store import Store
-
-SAMPLE_SUFFIX = "-sample"
-"""Ends the name of a dry run."""
 
 
 @dataclass(frozen=True, kw_only=True)

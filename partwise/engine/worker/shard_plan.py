@@ -24,16 +24,16 @@ class ShardPlan:
 
 def plan_shard(
     ids: Sequence[str],
-    fingerprints: Sequence[str],
+    fingerprints: Sequence[str] | None,
     current: pa.Table | None,
     earlier: pa.Table | None,
     files: set[str],
 ) -> ShardPlan:
     """Compare a shard with what is committed of it.
 
-    `fingerprints` are of what each is computed from now: rows, params, trained model. `earlier` are
-    rows of generations that may be kept from: their function and seed are those of today. `files`
-    are those of the run that are on the store.
+    `fingerprints` are of what each is computed from now: rows, params, trained model; None: what is
+    DONE is kept, whatever it was computed from. `earlier` are rows of generations that may be kept
+    from. `files` are those of the run that are on the store.
     """
     committed: Counter[str] = Counter()
     settled: set[str] = set()
@@ -55,13 +55,14 @@ def plan_shard(
 
 def _may_be_kept(
     ids: Sequence[str],
-    fingerprints: Sequence[str],
+    fingerprints: Sequence[str] | None,
     settled: set[str],
     earlier: pa.Table,
     files: set[str],
 ) -> pa.Array:
     """Return for each row of an earlier generation whether it still holds."""
-    wanted = dict(zip(ids, fingerprints, strict=True))
+    waiting = set(ids) - settled
+    wanted = None if fingerprints is None else dict(zip(ids, fingerprints, strict=True))
     rows = zip(
         earlier["partition_id"].to_pylist(),
         earlier["status"].to_pylist(),
@@ -76,9 +77,8 @@ def _may_be_kept(
     return pa.array(
         [
             status == PartitionStatus.DONE
-            and name not in settled
-            and fingerprint is not None
-            and fingerprint == wanted.get(name)
+            and name in waiting
+            and (wanted is None or (fingerprint is not None and fingerprint == wanted[name]))
             and there
             for name, status, fingerprint, there in rows
         ],

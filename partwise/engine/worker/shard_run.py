@@ -209,7 +209,7 @@ class ShardRun:
         self._damaged = committed.damaged
         return plan_shard(
             [shard.partition_ids[i] for i in self._chosen],
-            list(self._fingerprints.values()),
+            None if execution.keeps_done else list(self._fingerprints.values()),
             committed.current,
             committed.earlier,
             # The store is listed only where there is something to keep.

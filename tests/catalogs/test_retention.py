@@ -1,0 +1,152 @@
+"""`partwise store gc`: which old runs go, what keeps others, and that a dry run says the same."""
+
+import io
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from partwise.catalogs.catalog import Catalog
+from partwise.catalogs.retention import in_order_of_removal, old_runs
+from partwise.flows.cli.main import main
+from partwise.runs import removal
+from partwise.runs.contents import list_runs
+from partwise.runs.run import Run
+from partwise.store.lease import Lease
+from partwise.store.store import Store
+from tests.one_catalog import promote, train, words
+from tests.run_maker import RunMaker
+
+LATER = datetime.now(UTC) + timedelta(days=1)
+"""All runs of a test are older."""
+VALUES = {"a": 1.0, "b": 2.0}
+
+
+def infer(store: Store, run_id: str, used: str) -> None:
+    """Make an inference run by the models of another one."""
+    maker = RunMaker(store, run_id, kind="infer")
+    maker.identity = replace(maker.identity, models=(f"run://{used}",))
+    maker.begin()
+    maker.commit(("a", "DONE", 1.0))
+    maker.end(1)
+
+
+@pytest.fixture
+def store(local_store: Store) -> Store:
+    """Nights, of which the newest ones of their kinds are t-4 and i-2, and a catalog."""
+    for name in ("t-1", "t-2", "t-3"):
+        train(local_store, name, VALUES)
+    infer(local_store, "i-1", "t-1")
+    infer(local_store, "i-2", "t-2")
+    promote(local_store, "t-3")
+    train(local_store, "t-4", VALUES)
+    return local_store
+
+
+def why(store: Store, **how) -> dict[str, str]:
+    return {
+        run.run_id: run.kept_by for run in old_runs(store, **{"keep": 1, "before": LATER} | how)
+    }
+
+
+def test_what_the_newest_use_stays_and_what_a_catalog_draws_on(store) -> None:
+    expected = {
+        "t-1": "",
+        "t-2": "i-2 uses it",
+        "t-3": "catalog://sales@1 draws on it",
+        "i-1": "",
+    }
+    assert why(store) == expected
+    # Those that use the models of another go before it.
+    assert in_order_of_removal(store, old_runs(store, keep=1, before=LATER)) == ["i-1", "t-1"]
+    # One that stays keeps what it uses.
+    assert why(store, pattern="t-*")["t-1"] == "i-1 uses it"
+    with Lease.acquire(store, "runs/i-1"):
+        assert why(store)["i-1"] == "a process works on it"
+        assert why(store)["t-1"] == "i-1 uses it"
+    assert why(store, keep=3) == {"t-1": "i-1 uses it"}
+    assert why(store, before=LATER - timedelta(days=2)) == {}
+
+
+def test_a_run_that_cannot_be_read_stays_and_is_named(store) -> None:
+    path = "runs/t-1/run.json"
+    store.delete(path)
+    store.create(path, b"{}")
+    assert why(store)["t-1"].startswith("it cannot be read: ")
+
+
+def test_a_removal_that_was_interrupted_is_finished(store, monkeypatch) -> None:
+    given = removal.announce
+
+    def announce(lease, store, run_id, step):
+        if not step.remove:
+            raise KeyboardInterrupt
+        given(lease, store, run_id, step)
+
+    monkeypatch.setattr(removal, "announce", announce)
+    with pytest.raises(KeyboardInterrupt):
+        removal.remove_run(store, "t-1")
+    monkeypatch.undo()
+    assert "t-1" not in list_runs(store)
+    young = datetime.now(UTC) - timedelta(days=30)
+    assert why(store, before=young) == {"t-1": ""}
+    assert removal.remove_run(store, "t-1").files > 3
+    assert why(store, before=young) == {}
+
+
+class TestCommand:
+    WORDS = ("store", "gc", "--keep-last", "1", "--older-than", "2999-01-01")
+
+    def test_a_dry_run_says_what_then_happens(self, store, capsys) -> None:
+        train(store, "t-4", VALUES | {"a": 5.0})
+        given = [*self.WORDS, "--store", store.url]
+        assert main([*given, "--dry-run"]) == 0
+        out = capsys.readouterr().out
+        assert "stays  t-2: i-2 uses it" in out
+        assert "stays  t-3: catalog://sales@1 draws on it" in out
+        assert " t-1 (train, 20" in out
+        assert "2 runs would be deleted, " in out
+        assert "of other runs, " in out.splitlines()[-1]
+        assert out.splitlines()[-1].endswith("once readers have had their day")
+        assert list_runs(store) == ["i-1", "i-2", "t-1", "t-2", "t-3", "t-4"]
+        assert main([*given, "--dry-run", "--json"]) == 0
+        records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [
+            each["run_id"] for each in records if each.get("size_bytes") and "run_id" in each
+        ] == [
+            "i-1",
+            "t-1",
+        ]
+        assert any(each.get("waits_for_grace") for each in records)
+        assert not any(each["deleted"] for each in records)
+        assert main([*given, "--yes"]) == 0
+        assert "2 runs deleted, " in capsys.readouterr().out
+        assert list_runs(store) == ["i-2", "t-2", "t-3", "t-4"]
+        assert words(Catalog.open("sales", store)) == {"a": "a 1.0", "b": "b 2.0"}
+        # For the second time there is nothing left to do, and nothing to ask.
+        assert main(given) == 0
+        assert "0 runs deleted, " in capsys.readouterr().out
+
+    def test_old_versions_of_a_catalog_go_and_with_them_the_runs_they_drew_on(
+        self, store, capsys
+    ) -> None:
+        promote(store, "t-4")
+        given = [*self.WORDS, "--store", store.url]
+        assert main([*given, "--dry-run", "--json"]) == 0
+        records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert "t-3" in [each.get("run_id") for each in records if "kept_by" not in each]
+        assert Catalog.open("sales@1", store).version == 1
+        assert main([*given, "--yes"]) == 0
+        assert list_runs(store) == ["i-2", "t-2", "t-4"]
+        assert words(Catalog.open("sales", store)) == {"a": "a 1.0", "b": "b 2.0"}
+
+    def test_it_wants_a_yes_and_an_age(self, store, capsys, monkeypatch) -> None:
+        monkeypatch.setattr("sys.stdin", io.StringIO())
+        assert main([*self.WORDS, "--store", store.url]) == 2
+        assert "Deleting these 2 runs cannot be undone: say --yes." in capsys.readouterr().err
+        assert main(["store", "gc", "--older-than", "old", "--store", store.url]) == 2
+        assert "--older-than 'old' is not a moment" in capsys.readouterr().err
+        assert main(["store", "gc", "--dry-run", "--store", store.url]) == 0
+        assert "0 runs would be deleted" in capsys.readouterr().out
+        assert Run.open("t-1", store).counts == {"DONE": 2}
