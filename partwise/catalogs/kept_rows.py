@@ -16,12 +16,14 @@ import pyarrow.parquet as pq
 
 from partwise.errors import InputError, IntegrityError
 from partwise.runs.contents import READ_THREADS
+from partwise.runs.own_checksums import check_own_checksum, check_own_signature, write_sealed
+from partwise.store.signing import given_key, is_configured
 from partwise.store.store import Store
 
 SERVED_SCHEME = "served://"
 REQUEST_ID, ANSWERED_AT = "request_id", "answered_at"
 _ABOUT = b"partwise"
-_FILE = re.compile(r"(\d+)-(\d+)-[0-9a-f]{16}\.parquet")
+_FILE = re.compile(r"\d+-\d+-[0-9a-f]{16}\.parquet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,19 +57,30 @@ def folder_of(name: str) -> str:
 def kept_files(store: Store, name: str) -> dict[str, tuple[int, int]]:
     """Return the version and the size in bytes of each file, by its path."""
     folder = folder_of(name)
-    found = ((each, _FILE.fullmatch(each)) for each in store.list_folder(folder))
-    return {f"{folder}/{each}": (int(m[1]), int(m[2])) for each, m in found if m is not None}
+    paths = (f"{folder}/{each}" for each in store.list_folder(folder) if _FILE.fullmatch(each))
+    return {path: _parts(path)[:2] for path in paths}
+
+
+def _parts(path: str) -> tuple[int, int, str]:
+    """Return the version, the size and the token in the name of a file."""
+    version, size, token = path.rpartition("/")[2].removesuffix(".parquet").split("-")
+    return int(version), int(size), token
 
 
 def write_kept(store: Store, name: str, rows: pa.Table, about: About) -> int:
     """Write a file of rows, and return its size in bytes."""
-    sink = pa.BufferOutputStream()
     described = rows.replace_schema_metadata({_ABOUT: json.dumps(asdict(about))})
-    pq.write_table(described, sink, compression="zstd")
-    content = sink.getvalue().to_pybytes()
-    file = f"{about.version:08d}-{len(content)}-{secrets.token_hex(8)}.parquet"
+    token = secrets.token_hex(8)
+    key = given_key() if is_configured() else None
+    content = write_sealed(described, _purpose(name, about.version, token), key)
+    file = f"{about.version:08d}-{len(content)}-{token}.parquet"
     store.create(f"{folder_of(name)}/{file}", content)
     return len(content)
+
+
+def _purpose(name: str, version: int, token: str) -> str:
+    """Return what a file is signed for: its path, but for the size that is known only later."""
+    return f"{folder_of(name)}/{version:08d}-{token}"
 
 
 def read_kept(store: Store, reference: str, wanted: Callable[[str, About], bool]) -> KeptRows:
@@ -81,6 +94,7 @@ def read_kept(store: Store, reference: str, wanted: Callable[[str, About], bool]
     Raises:
         InputError: There are none, or their columns are of types that do not go together.
         IntegrityError: A file is damaged.
+        SignatureError: Keys are configured, and none of them signed a file.
     """
     name, _, version = reference.removeprefix(SERVED_SCHEME).partition("@")
     files = [
@@ -95,8 +109,14 @@ def read_kept(store: Store, reference: str, wanted: Callable[[str, About], bool]
         )
 
     def read(path: str) -> tuple[About, Sequence[str], pa.Table]:
+        content = store.read(path)
+        if is_configured():
+            made_by, _, token = _parts(path)
+            check_own_signature(content, _purpose(name, made_by, token), path)
         try:
-            file = pq.ParquetFile(pa.BufferReader(store.read(path)))
+            if not check_own_checksum(content, path):
+                raise ValueError("it has no checksum")
+            file = pq.ParquetFile(pa.BufferReader(content))
             found = json.loads(file.schema_arrow.metadata[_ABOUT])
             about = About(
                 version=int(found["version"]),
@@ -105,6 +125,7 @@ def read_kept(store: Store, reference: str, wanted: Callable[[str, About], bool]
             )
             names = file.schema_arrow.names
             rows = file.read([name for name in names if wanted(name, about)])
+        # Of our own errors RunFormatError is a ValueError.
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
             raise IntegrityError(f"The file {path} of kept requests is damaged.") from error
         return about, names, rows.replace_schema_metadata(None)

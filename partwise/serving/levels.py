@@ -34,6 +34,9 @@ Format = Literal["onnx", "native"]
 _READ = ["run_id", "model", "weights", "categories"]
 """The columns of a `ModelSet` that are needed to find and read a model."""
 
+_AT_ONCE = 2000
+"""Partition IDs that are made Python's own at one time."""
+
 _MOST_PLACES = 65_536
 """Keys of which it is remembered where their models stand, about 1 KiB each."""
 
@@ -70,7 +73,11 @@ class Level:
         self.version = version
         """Of the catalog, or the generation of the run."""
         self.key_columns = key_columns
-        self._row_of = {name: row for row, name in enumerate(partition_ids.to_pylist())}
+        self._row_of: dict[str, int] = {}
+        # Piece by piece, so that a server answers in between.
+        for start in range(0, len(partition_ids), _AT_ONCE):
+            names = partition_ids.slice(start, _AT_ONCE).to_pylist()
+            self._row_of.update(zip(names, range(start, start + len(names)), strict=True))
         self.models = models.select(_READ)
         self._places: OrderedDict[str, Place] = OrderedDict()
 

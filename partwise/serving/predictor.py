@@ -40,6 +40,8 @@ from partwise.tables.keys.partition_keys import Key, KeyColumn
 logger = logging.getLogger(__name__)
 
 _DEFAULT = PredictorOptions()
+_PAUSE = 3.0
+"""How long the loading of a new version's models pauses, as a factor of the time it takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,8 +305,14 @@ class Predictor:
                 if old is None and self.cache.bytes >= self.cache.most_bytes:
                     return
                 place = level.place(name)
-                if place is not None:
-                    self.loaded(level, place)
+                if place is None or place in self.cache:
+                    continue
+                begun = time.monotonic()
+                self.loaded(level, place)
+                if old is not None:
+                    # Python runs one thread at a time: without pauses every answer meanwhile would
+                    # wait for the loading.
+                    time.sleep(_PAUSE * (time.monotonic() - begun))
 
     def close(self) -> None:
         """Let all models go."""

@@ -2,15 +2,16 @@ import datetime as dt
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from partwise.catalogs.kept_rows import kept_files, read_kept
+from partwise.catalogs.kept_rows import About, kept_files, read_kept, write_kept
 from partwise.client import Client
-from partwise.errors import InputError, StoreError
+from partwise.errors import InputError, IntegrityError, SignatureError, StoreError
 from partwise.runs.run import ONLY
 from partwise.serving.app import make_app
 from partwise.serving.columns import columns_of_rows
@@ -197,3 +198,33 @@ def test_an_answer_waits_for_no_store_and_fails_with_none(store, caplog):
 def test_options_that_keep_nothing_are_refused(options):
     with pytest.raises(InputError, match=f"{next(iter(options))}="):
         KeepOptions(**{"fraction": 1, **options})
+
+
+ABOUT = About(version=7, key_columns=("store",), levels=("catalog://sales@7",))
+ROWS = pa.table(
+    {"store": [1, 2], "answered_at": pa.array([0, 1], pa.timestamp("us", "UTC")), "x": [0.5, 1.5]}
+)
+
+
+def test_a_changed_byte_of_kept_rows_is_found(store):
+    write_kept(store, "sales", ROWS, ABOUT)
+    path = Path(store.url, *kept_files(store, "sales"))
+    whole = path.read_bytes()
+    assert all_rows(store).rows.equals(ROWS)
+    for place in range(0, len(whole), 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with pytest.raises(IntegrityError, match="damaged"):
+            all_rows(store)
+
+
+def test_with_keys_only_rows_are_read_that_they_signed_for_this_model(store, request):
+    write_kept(store, "sales", ROWS, ABOUT)
+    request.getfixturevalue("configured_key")
+    with pytest.raises(SignatureError):
+        all_rows(store)
+    Path(store.url, *kept_files(store, "sales")).unlink()
+    write_kept(store, "sales", ROWS, ABOUT)
+    assert all_rows(store).rows.equals(ROWS)
+    Path(store.url, "served", "sales").rename(Path(store.url, "served", "other"))
+    with pytest.raises(SignatureError):
+        read_kept(store, "served://other", lambda *_: True)
