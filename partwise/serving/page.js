@@ -127,6 +127,9 @@ function show(one) {
   at("chosen").hidden = false;
   at("answer").hidden = true;
   at("key").textContent = one.text;
+  // Until that of this key is there, the history of the key before would stand below its name.
+  at("history").replaceChildren();
+  at("versions").textContent = "";
   const marks = [];
   if (champion.retired) marks.push("Retired: it has no model; a further level may answer.");
   if (champion.pinned) marks.push("Pinned: it keeps its model until it is unpinned.");

@@ -77,9 +77,10 @@ def opened(browser, url: str, width: int = 1280, scheme: str = "light", refusals
 def choose(page: Any, key: str) -> None:
     page.get_by_label("Key", exact=True).fill(key)
     page.get_by_role("button", name=key, exact=True).click()
-    # What is asked for last.
-    page.locator("#history tr").first.wait_for()
+    page.locator("#key", has_text=key).wait_for()
     assert page.locator("#key").text_content() == key
+    # What is asked for last; that of the key before is gone by now.
+    page.locator("#history tr").first.wait_for()
 
 
 def keep(page: Any, name: str, tmp_path: Path) -> None:
