@@ -30,6 +30,7 @@ API_PAGES = {
     "How a run is executed": ("engine", "environments", "gangs", "scripts"),
     "Runs, datasets and stores": ("runs", "reports", "datasets", "store"),
     "Catalogs": ("catalogs",),
+    "Predictors": ("serving",),
     "Rows in and rows out": ("sources", "publishing"),
     "Blocks": ("blocks",),
     "Models as files": ("models",),
@@ -111,10 +112,13 @@ def _api_pages() -> dict[str, str]:
         pages[f"api/{slug}.md"] = _api_page(title, names)
     if names_of:
         raise ValueError(f"API_PAGES has no page for {dict(names_of)}: name the floors there")
-    # To import it would need pytest.
-    contracts = griffe.load("partwise.testing").exports or []
-    names = [f"partwise.testing.{name}" for name in contracts]
-    pages["api/contracts.md"] = _api_page("Contracts for tests", names)
+    # To import them would need pytest and httpx.
+    for module, title, place in (
+        ("partwise.client", "The client of a server", "api/client.md"),
+        ("partwise.testing", "Contracts for tests", "api/contracts.md"),
+    ):
+        names = [f"{module}.{name}" for name in griffe.load(module).exports or []]
+        pages[place] = _api_page(title, names)
     return pages
 
 
