@@ -41,7 +41,8 @@ logger = logging.getLogger(__name__)
 
 _DEFAULT = PredictorOptions()
 _PAUSE = 3.0
-"""How long the loading of a new version's models pauses, as a factor of the time it takes."""
+"""How long the loading of a new version's models pauses, as a factor of the CPU time it takes: to
+wait for a bucket holds nobody up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,12 +308,12 @@ class Predictor:
                 place = level.place(name)
                 if place is None or place in self.cache:
                     continue
-                begun = time.monotonic()
+                begun = time.thread_time()
                 self.loaded(level, place)
                 if old is not None:
                     # Python runs one thread at a time: without pauses every answer meanwhile would
                     # wait for the loading.
-                    time.sleep(_PAUSE * (time.monotonic() - begun))
+                    time.sleep(_PAUSE * (time.thread_time() - begun))
 
     def close(self) -> None:
         """Let all models go."""

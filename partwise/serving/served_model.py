@@ -53,11 +53,6 @@ class ServedModel:
         self._has_classes = named is not None
         self._encoders = _encoders(self.signature)
 
-    @property
-    def is_export(self) -> bool:
-        """Whether it is an ONNX file."""
-        return self.signature is not None
-
     def check_columns(self, names: Collection[str], also_known: Collection[str]) -> None:
         """Refuse columns that the model does not know: a misspelled one would be "missing".
 
