@@ -25,7 +25,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import environment, prefect_database, programs, second_try
+from tests import environment, prefect_database, programs, second_try, time_left
 from tests.ports import free_port
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ settings.load_profile("partwise")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for plugin in (programs, environment, prefect_database, second_try):
+    for plugin in (programs, environment, prefect_database, second_try, time_left):
         config.pluginmanager.register(plugin)
 
 

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,6 +90,26 @@ def test_a_test_that_failed_by_itself_is_run_once_more(suite) -> None:
     _, again = suite("def test_fails(): assert 1 == 2\n")
     assert again is not None
     assert [one.rpartition("::")[2] for one in again] == ["test_fails"]
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "1")], ids=["one process", "shared"])
+def test_no_test_is_started_when_the_time_is_over(suite, options) -> None:
+    said, again = suite(
+        """
+from tests import time_left
+@pytest.fixture
+def broken(): 1 / 0
+def test_last_in_time(): time_left.UNTIL -= 10_000
+def test_late(broken): pass
+def test_later(): 1 / 0
+""",
+        *options,
+        PARTWISE_TEST_UNTIL=str(time.time() + 9_000),
+    )
+    assert "1 passed, 2 skipped" in said
+    assert "not run, for want of time" in said
+    assert "\n2 tests of " in said
+    assert again is None
 
 
 def test_a_missing_program_is_said_and_a_failure_where_all_are_wanted(suite, tmp_path) -> None:
