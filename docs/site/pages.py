@@ -37,6 +37,7 @@ API_PAGES = {
     "Exports": ("exports", "transformers"),
     "Errors": ("errors",),
 }
+DECISIONS = ROOT / "docs" / "decisions"
 LINK = re.compile(r"\[([^]]*)\]\((?!https?:|#)([^)#\s]+)")
 
 
@@ -46,7 +47,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     reference.insert(0, {"Command line": list(_command_pages())})
     reference.insert(1, {"Python": list(_api_pages())})
     (inside,) = (part["Inside"] for part in config.nav or [] if "Inside" in part)
-    decisions = sorted(ROOT.glob("docs/decisions/*.md"))
+    decisions = [DECISIONS / "README.md", *sorted(DECISIONS.glob("20*.md"))]
     inside.append({"Decisions": [str(page.relative_to(ROOT / "docs")) for page in decisions]})
     return config
 
