@@ -187,6 +187,8 @@ class Handlers:
             self._is_stopping = True
             polling.cancel()
             self._queue.close()
+            # The warming of a new version may take minutes, and the process would wait for it.
+            self._predictor.close()
             if self._kept is not None:
                 await asyncio.to_thread(self._kept.close)
 
@@ -384,7 +386,7 @@ def make_app(
     """Return the app that answers by a predictor.
 
     Args:
-        predictor: Is refreshed while the app is served, and stays open after it.
+        predictor: Is refreshed while the app is served, and closed with it.
         options: The API key and the limits.
         kept: Keeps requests, and is closed with the app; None: none are kept.
     """

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import Any, Literal
 
 import numpy as np
@@ -43,6 +43,10 @@ _DEFAULT = PredictorOptions()
 _PAUSE = 3.0
 """How long the loading of a new version's models pauses, as a factor of the CPU time it takes: to
 wait for a bucket holds nobody up."""
+_AGAIN_S = 8.0
+"""When a version that was refused is first tried again; from then on after twice as long each time.
+To open a large version keeps a core busy for a second."""
+_AGAIN_MOST_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +55,10 @@ class Refused:
 
     reference: str
     error: PartwiseError | OSError
+    pause_s: float
+    """How long it is left alone."""
+    again_at: float
+    """When it is tried again, as `time.monotonic` counts."""
 
 
 class Predictor:
@@ -74,6 +82,7 @@ class Predictor:
         self._store = store
         self._serde = resolve_serde(options.serde)
         self._refreshing = Lock()
+        self._is_closed = Event()
         self.current = open_served(reference, store, options)
         """What answers now."""
         self._also = {
@@ -271,14 +280,15 @@ class Predictor:
         """Take up what is newer of the catalogs, once it is verified and warm.
 
         One that cannot be opened, or whose models cannot be read, changes nothing: `refused` says
-        so until another one follows.
+        so until another one follows, and it is tried again after 8 seconds, 16, 32 and so on, at
+        last every 10 minutes.
 
         Returns:
             Whether something else answers now.
         """
         with self._refreshing:
             newer = newer_than(self.current, self._reference, self._store, self.options)
-            if newer is None:
+            if newer is None or self._is_left_alone(newer):
                 return False
             try:
                 served = open_served(self._reference, self._store, self.options)
@@ -286,14 +296,31 @@ class Predictor:
                     with self.cache.room_for_another_version():
                         self._warm(served, None if self.options.warm == "all" else self.current)
             except (PartwiseError, OSError) as error:
-                if self.refused is None or self.refused.reference != newer:
-                    logger.error("%s is not taken up: %s", newer, error)
-                self.refused = Refused(reference=newer, error=error)
+                self._refuse(newer, error)
+                return False
+            if self._is_closed.is_set():
                 return False
             # From here on questions are answered by it; those that have begun keep the old one.
             self.current = served
             self.refused = None
             return True
+
+    def _is_left_alone(self, newer: str) -> bool:
+        refused = self.refused
+        return (
+            refused is not None
+            and refused.reference == newer
+            and time.monotonic() < refused.again_at
+        )
+
+    def _refuse(self, newer: str, error: PartwiseError | OSError) -> None:
+        if self.refused is None or self.refused.reference != newer:
+            logger.error("%s is not taken up: %s", newer, error)
+            pause_s = _AGAIN_S
+        else:
+            pause_s = min(2 * self.refused.pause_s, _AGAIN_MOST_S)
+        again_at = time.monotonic() + pause_s
+        self.refused = Refused(reference=newer, error=error, pause_s=pause_s, again_at=again_at)
 
     def _warm(self, new: Served, old: Served | None) -> None:
         """Load the models of a version; with an old one, those whose keys are loaded of it."""
@@ -303,6 +330,8 @@ class Predictor:
                 before = old.levels[number].places_met().items()
                 ids = [name for name, place in before if place in self.cache]
             for name in ids:
+                if self._is_closed.is_set():
+                    return
                 if old is None and self.cache.bytes >= self.cache.most_bytes:
                     return
                 place = level.place(name)
@@ -313,10 +342,11 @@ class Predictor:
                 if old is not None:
                     # Python runs one thread at a time: without pauses every answer meanwhile would
                     # wait for the loading.
-                    time.sleep(_PAUSE * (time.thread_time() - begun))
+                    self._is_closed.wait(_PAUSE * (time.thread_time() - begun))
 
     def close(self) -> None:
-        """Let all models go."""
+        """Let all models go; a version that is being warmed is not taken up."""
+        self._is_closed.set()
         self.cache.clear()
 
 

@@ -45,6 +45,7 @@ class FakePredictor:
     answered: list[Question] = field(default_factory=list)
     threads: list[str] = field(default_factory=list)
     refreshed: threading.Event = field(default_factory=threading.Event)
+    closed: threading.Event = field(default_factory=threading.Event)
 
     def is_warm(self, question: Question, version: int | None = None) -> bool:
         return self.warm
@@ -58,6 +59,9 @@ class FakePredictor:
         self.newer(self)
         self.refreshed.set()
         return True
+
+    def close(self) -> None:
+        self.closed.set()
 
     def versions(self) -> list[int]:
         return [self.current.version, *self.also]

@@ -631,6 +631,7 @@ def test_a_newer_version_is_seen_and_a_failed_look_changes_nothing(predictor):
         while "partwise_served_version 8.0" not in (text := client.get("/metrics").text):
             pass
         assert "partwise_newer_version_refused 1.0" in text
+    assert predictor.closed.is_set()
 
 
 def test_a_key_column_may_not_exist(predictor):

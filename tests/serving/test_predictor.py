@@ -22,7 +22,9 @@ from partwise.errors import (
 from partwise.serving.errors import DeadlineError, VersionNotServedError
 from partwise.serving.keys import key_of_json
 from partwise.serving.model_cache import ModelCache
+from partwise.serving.predictor import Predictor
 from partwise.serving.questions import Question
+from partwise.serving.served import open_served
 from tests.one_catalog import promote
 from tests.serving.constants import predictor, train
 
@@ -278,6 +280,49 @@ def test_a_bad_version_changes_nothing_until_a_good_one_follows(one, what) -> No
         assert served.refresh()
         assert served.refused is None
         assert (served.current.version, said(served.predict([{}], "b"))) == (3, [2])
+
+
+def test_a_refused_version_is_tried_again_less_and_less_often(one, monkeypatch) -> None:
+    served = predictor(one)
+    train(one, "second", SECOND)
+    promote(one, "second")
+    path = Path(one.url, "catalogs/sales/versions/0002.json")
+    content = path.read_bytes()
+    path.write_bytes(content[:-9])
+    tries: list[float] = []
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    def opened(*args):
+        tries.append(now - 1000)
+        return open_served(*args)
+
+    monkeypatch.setattr("partwise.serving.predictor.open_served", opened)
+    while now < 4000:
+        assert not served.refresh()
+        now += 2
+    assert tries == [0, 8, 24, 56, 120, 248, 504, 1016, 1616, 2216, 2816]
+    path.write_bytes(content)
+    now += 600
+    assert served.refresh()
+    assert (served.current.version, served.refused) == (2, None)
+
+
+def test_a_predictor_that_is_closed_stops_warming(one, monkeypatch) -> None:
+    served = predictor(one, warm="all")
+    train(one, "second", SECOND)
+    promote(one, "second")
+    loaded = Predictor.loaded
+    loads = []
+
+    def close_first(self, level, place):
+        self.close()
+        loads.append(place)
+        return loaded(self, level, place)
+
+    monkeypatch.setattr(Predictor, "loaded", close_first)
+    assert not served.refresh()
+    assert (len(loads), served.current.version, served.refused) == (1, 1, None)
 
 
 def test_a_named_version_and_a_run_stay_what_they_are(one) -> None:
