@@ -4,6 +4,7 @@ mkdocs calls these functions while it builds (`hooks` in mkdocs.yml). Pages stan
 they do in docs/, so that links which work in the repository work there as well.
 """
 
+import functools
 import posixpath
 import re
 from collections import defaultdict
@@ -99,6 +100,7 @@ def _command_pages() -> dict[str, str]:
     }
 
 
+@functools.cache
 def _api_pages() -> dict[str, str]:
     """A page for each kind of public names, with their docstrings."""
     names_of = defaultdict(list)
@@ -113,13 +115,14 @@ def _api_pages() -> dict[str, str]:
         pages[f"api/{slug}.md"] = _api_page(title, names)
     if names_of:
         raise ValueError(f"API_PAGES has no page for {dict(names_of)}: name the floors there")
-    # To import them would need pytest and httpx.
-    for module, title, place in (
-        ("partwise.client", "The client of a server", "api/client.md"),
-        ("partwise.testing", "Contracts for tests", "api/contracts.md"),
+    for floor, title, place in (
+        ("client", "The client of a server", "api/client.md"),
+        ("testing", "Contracts for tests", "api/contracts.md"),
     ):
-        names = [f"{module}.{name}" for name in griffe.load(module).exports or []]
-        pages[place] = _api_page(title, names)
+        # To import them would need pytest and httpx.
+        path = ROOT / "partwise" / floor / "__init__.py"
+        exports = griffe.visit(floor, path, path.read_text()).exports or []
+        pages[place] = _api_page(title, [f"partwise.{floor}.{name}" for name in exports])
     return pages
 
 
