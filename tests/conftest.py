@@ -149,20 +149,13 @@ def _send_functions_by_value(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Start the server that takes longest while the tests that need none are run."""
+    """Leave what is there by now out of each search for garbage."""
     session.config.stash[COLLECTED_WITH] = frozenset(sys.modules)
     gc.freeze()
     # What tests import later is not frozen, and 700 objects are soon made: with Python's own limits
     # an eighth of the time of a test process goes by in looking for garbage.
     gc.set_threshold(20_000, 20, 50)
     gc.enable()
-    if session.config.option.collectonly:
-        return
-    needed = [getattr(item, "fixturenames", ()) for item in session.items]
-    if programs.mode() == "none":
-        needed = [names for names in needed if programs.NEEDED.keys().isdisjoint(names)]
-    if any("prefect_server" in names for names in needed):
-        _start_prefect()
 
 
 @pytest.hookimpl(wrapper=True)
