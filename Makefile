@@ -39,7 +39,7 @@ PYTEST := $(shell command -v eatmydata) $(BIN)/python -m pytest
 # uv installs within a minute what takes pip three, from the places that pip is set up with: it reads
 # no settings of pip's. What it cannot install, pip may.
 define INSTALL
-import ast, os, subprocess, sys
+import ast, os, pathlib, shutil, subprocess, sys
 PIP = [sys.executable, "-m", "pip"]
 NAMES = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "find-links": "UV_FIND_LINKS",
          "constraint": "UV_CONSTRAINT", "trusted-host": "UV_INSECURE_HOST", "cert": "SSL_CERT_FILE"}
@@ -54,6 +54,11 @@ wanted = ["install", "-q", "-c", constraints]
 pip = [*PIP, *wanted, "-q", "--disable-pip-version-check"]  # twice quiet: of each place without a package it warns
 subprocess.check_call([*pip, "uv"])
 uv = [sys.executable, "-m", "uv", "pip", *wanted, "--python", sys.executable, "--index-strategy", "unsafe-best-match"]
+if not shutil.which("nvidia-smi"):
+    # XGBoost's wheel brings what exchanges data between GPUs: 470 MB, a third of all.
+    without = pathlib.Path(sys.prefix, "without.txt")
+    without.write_text("nvidia-nccl-cu12; sys_platform == 'never'\n")
+    uv += ["--override", str(without)]
 uv += ["--no-index"] * (found.get("no-index", "") in ("1", "true", "yes", "on"))
 if subprocess.call([*uv, *what], env=places | os.environ):
     subprocess.check_call([*pip, *what])
