@@ -10,7 +10,7 @@ import pytest
 from tests.fingerprints.generated_modules import make_edit
 from tests.thoroughness import THOROUGH
 
-SLOW_SEEDS = range(1, 25 if THOROUGH else 7)
+SLOW_SEEDS = range(1, 25 if THOROUGH else 4)
 
 SCRIPT = """
 import importlib, json, os, sys

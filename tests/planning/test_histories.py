@@ -205,7 +205,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.mark.slow
 @given(calls=st.lists(CALLS, min_size=4, max_size=8))
-@settings(max_examples=25 if THOROUGH else 8, deadline=None)
+@settings(max_examples=25 if THOROUGH else 5, deadline=None)
 def test_a_resume_holds_what_a_new_run_holds(folders, patch, calls) -> None:
     token = secrets.token_hex(6)
     try:

@@ -343,7 +343,7 @@ def test_readers_see_one_complete_generation_or_all_of_one_attempt(make_runs, wa
 
 @pytest.mark.slow
 @given(steps=STEPS)
-@settings(max_examples=400 if THOROUGH else 100, deadline=None)
+@settings(max_examples=400 if THOROUGH else 40, deadline=None)
 def test_thousands_of_looks_differ_nowhere(make_runs, watch, steps) -> None:
     follow(make_runs, steps, watch)
 

@@ -152,10 +152,8 @@ def stop_everywhere(new_store: Callable[[], Store], name: str, every: int) -> Ta
     return points(prepare, case.first, second, whole, every=every)
 
 
-IN_A_BUCKET = ("both begin", "other code", "collects")
-IN_A_BUCKET += ("gang overwrites", "gang collected", "script collected", "study overwrites")
-IN_A_BUCKET = tuple(CASES) if THOROUGH else IN_A_BUCKET
-"""Where a point costs two seconds: a beginning, an end by others, a deletion of each kind."""
+IN_A_BUCKET = tuple(CASES) if THOROUGH else ("both begin", "collects", "gang overwrites")
+"""Where a point costs two seconds: a beginning, a deletion, and what replaces files."""
 
 EVERY = {
     **dict.fromkeys(("both begin", "both resume", "other code", "overwrites", "collects"), 13),
@@ -187,7 +185,7 @@ def test_nor_does_it_in_a_bucket_or_at_more_operations(request, case, kind) -> N
         return dataclasses.replace(store, url=f"{store.url}/{next(numbers)}")
 
     # A point takes a second in a bucket; `make chaos` tries them all in a folder.
-    in_bucket = 10 if THOROUGH else 20
-    tally = stop_everywhere(new_store, case, 2 if store.protocol == "file" else in_bucket)
+    every = (2 if THOROUGH else 5) if store.protocol == "file" else (10 if THOROUGH else 30)
+    tally = stop_everywhere(new_store, case, every)
     assert tally.lost == []
     assert tally.tried > 5

@@ -259,7 +259,7 @@ def check(server: Server, path: str, body: bytes, headers: dict[str, str]) -> in
 
 
 MANY = settings(
-    max_examples=8_000 if THOROUGH else 800,
+    max_examples=8_000 if THOROUGH else 400,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -288,7 +288,7 @@ def test_no_body_breaks_a_server(server):
         assert memory[-1] - memory[0] < RISE_MIB
 
 
-@settings(MANY, max_examples=2_000 if THOROUGH else 200)
+@settings(MANY, max_examples=2_000 if THOROUGH else 100)
 @given(path=OTHER_PATHS, body=BODILY, headers=HEADERS)
 def test_no_path_breaks_a_server(server, path, body, headers):
     check(server, path, body, headers)
