@@ -52,7 +52,7 @@ def said(folder: Path) -> str:
         cwd=folder.parent,
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=900,
         env={name: os.environ[name] for name in os.environ if name != "HF_HUB_OFFLINE"},
     )
     assert done.returncode == 0, done.stderr
