@@ -12,7 +12,7 @@ from tests.borders.types_table import Case, all_cases
 from tests.thoroughness import THOROUGH
 
 CASES = all_cases()
-EACH = 1000 if THOROUGH else 230
+EACH = 1000 if THOROUGH else 100
 """Values of each type that cross all borders, where all types do."""
 SAMPLED = (19, 80)
 """Of every so many types, so many values: a sample for every run of the tests."""
@@ -38,9 +38,9 @@ def test_a_sample_of_all_types_crosses_all_borders(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_values_of_all_types_cross_all_borders(tmp_path):
+def test_many_values_of_all_types_cross_all_borders(tmp_path):
     draws = crossed(CASES, EACH, tmp_path)
-    assert draws.total() >= 100_000, draws
+    assert draws.total() >= 430 * EACH, draws
     assert set(draws) == {case.library for case in CASES}
 
 
