@@ -83,6 +83,11 @@ if n_processes := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
     n_threads = max(1, (os.cpu_count() or 1) // n_processes)
     os.environ.setdefault("OMP_NUM_THREADS", str(n_threads))
 
+# TensorFlow's logging closes what stood for stderr when it was imported, as soon as some other
+# library sets up logging in a test that captures by `capsys`. That is the file in which pytest
+# captures all tests: each later one would be an error.
+sys.stderr.close = lambda: None  # type: ignore[method-assign]
+
 # A shell without job control has what it starts in the background ignore Ctrl-C, for good.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -112,6 +112,20 @@ def test_later(): 1 / 0
     assert again is None
 
 
+def test_logging_that_is_set_up_anew_ends_no_capture(suite) -> None:
+    said, _ = suite("""
+import logging.config
+class Handler(logging.StreamHandler):  # as TensorFlow's, when it is imported
+    def close(self):
+        self.stream.close()
+        super().close()
+kept = Handler()
+def test_sets_it_up(capsys): logging.config.dictConfig({"version": 1})
+def test_next(): pass
+""")
+    assert "2 passed" in said
+
+
 def test_a_missing_program_is_said_and_a_failure_where_all_are_wanted(suite, tmp_path) -> None:
     # A machine without it, and one with it.
     bare, full = tmp_path / "bare", tmp_path / "full"
