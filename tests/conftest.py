@@ -83,11 +83,6 @@ if n_processes := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
     n_threads = max(1, (os.cpu_count() or 1) // n_processes)
     os.environ.setdefault("OMP_NUM_THREADS", str(n_threads))
 
-# TensorFlow's logging closes what stood for stderr when it was imported, as soon as some other
-# library sets up logging in a test that captures by `capsys`. That is the file in which pytest
-# captures all tests: each later one would be an error.
-sys.stderr.close = lambda: None  # type: ignore[method-assign]
-
 # A shell without job control has what it starts in the background ignore Ctrl-C, for good.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -176,6 +171,16 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[object]:
 def pytest_unconfigure() -> None:
     SERVERS.close()
     shutil.rmtree(TEMP_DIR, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def captured_tests_stay_captured() -> None:
+    """Have nobody close the file in which pytest captures what tests print.
+
+    TensorFlow's logging closes what stood for stderr when it was imported, as soon as another
+    library sets up logging in a test that uses `capsys`. Each later test would be an error.
+    """
+    sys.stderr.close = lambda: None  # type: ignore[method-assign]
 
 
 @pytest.fixture(scope="session", autouse=True)
