@@ -1,0 +1,386 @@
+"""Which names of the table a program uses: by its imports, and by what its variables hold."""
+
+import ast
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from partwise.migration.names import Name, Names
+from partwise.migration.programs import Cell
+
+_PASSES = 3
+"""A function is looked into before it is known who calls it, and with what."""
+_SAME_ROWS = ("list", "sorted", "reversed", "tuple", "iter", "next")
+_OF_A_DICT = ("items", "values", "get")
+_POLLED = ("status", "get_progress", "partition_details", "get_status")
+_QUOTED = re.compile(r'"[a-z][a-z0-9_]*"')
+_UNKNOWN = "The table of names does not know it."
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A place of a program that uses a name of the table."""
+
+    cell: int | None
+    line: int
+    column: int
+    name: str
+    row: Name
+
+
+class _Held(NamedTuple):
+    """What an expression is: what an import names, or one or more values of a class of theirs."""
+
+    path: str
+    is_value: bool = True
+
+
+def uses_of(cells: Sequence[Cell], names: Names) -> list[Use]:
+    """Return the uses in a program, in its order; one that imports none of theirs has none."""
+    follower = _Follower(names)
+    for _ in range(_PASSES):
+        follower.begin()
+        for cell in cells:
+            if cell.tree is not None:
+                follower.cell = cell.number
+                follower.visit(cell.tree)
+    used = [use for use in follower.uses.values() if use.row.page in follower.pages]
+    return sorted(used, key=lambda use: (use.cell or 0, use.line, use.column))
+
+
+class _Follower(ast.NodeVisitor):
+    """Goes through a program in its order; a visit of an expression returns what it is."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.pages: set[str] = set()
+        """Of the systems that it imports from."""
+        self.uses: dict[tuple[int | None, int, int, str], Use] = {}
+        self.cell: int | None = None
+        self._scopes: list[dict[str, _Held | None]] = [{}]
+        self._given: dict[str, dict[int | str, _Held]] = {}
+        """What functions of the program are called with, by place or name."""
+        self._returned: dict[str, _Held] = {}
+        self._trains: set[str] = set()
+        """The functions whose models are kept as they are."""
+        self._function = ""
+
+    def begin(self) -> None:
+        """Begin a pass; functions may use what stands below them."""
+        self.uses.clear()
+        self._before = self._scopes[0]
+        self._scopes = [{}]
+
+    # What is noted.
+
+    def _note(self, node: ast.expr | ast.stmt, name: str, row: Name) -> None:
+        line, column = node.lineno, node.col_offset
+        if isinstance(node, ast.Attribute):
+            # Where the last word stands: a chain may go over many lines.
+            line = node.end_lineno or line
+            column = (node.end_col_offset or 0) - len(node.attr)
+        self.uses[self.cell, line, column, name] = Use(self.cell, line, column, name, row)
+
+    def _note_habit(self, node: ast.expr | ast.stmt, habit: str) -> None:
+        self._note(node, habit, self.names.habits[habit])
+
+    def _note_path(self, node: ast.expr, path: str) -> None:
+        if (found := self.names.find(path)) is None:
+            return
+        row, beyond = found
+        name = ".".join(path.split(".")[-2:]) if row.name.endswith("*") else row.name
+        if beyond and not row.name.endswith("*") and not row.gives:
+            name = f"{row.name}.{beyond}"
+            if beyond[0].islower():
+                row = replace(row, verdict="none", here="", sentence=_UNKNOWN)
+        self._note(node, name, row)
+
+    # Imports, and what names stand for.
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self._know_page(alias.name)
+            path = alias.name if alias.asname else alias.name.partition(".")[0]
+            self._scopes[-1][alias.asname or path] = _Held(path, is_value=False)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        for alias in node.names:
+            path = f"{node.module or ''}.{alias.name}"
+            self._know_page(path)
+            self._scopes[-1][alias.asname or alias.name] = _Held(path, is_value=False)
+
+    def _know_page(self, path: str) -> None:
+        if path.partition(".")[0] in self.names.packages and (found := self.names.find(path)):
+            self.pages.add(found[0].page)
+
+    def _lookup(self, name: str) -> _Held | None:
+        for scope in reversed(self._scopes):
+            if name in scope:
+                return scope[name]
+        return self._before.get(name) if len(self._scopes) > 1 else None
+
+    def _imported(self, node: ast.expr) -> str:
+        """Return the path of an expression that only imports and dots make up; empty: it is not."""
+        if isinstance(node, ast.Attribute):
+            owner = self._imported(node.value)
+            return owner and f"{owner}.{node.attr}"
+        held = self._lookup(node.id) if isinstance(node, ast.Name) else None
+        return held.path if held and not held.is_value else ""
+
+    # Expressions.
+
+    def visit_Name(self, node: ast.Name) -> _Held | None:
+        held = self._lookup(node.id)
+        if held and not held.is_value:
+            self._note_path(node, held.path)
+        return held
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str) and _QUOTED.fullmatch(node.value):
+            self._note_habit(node, "a quoted lower-case name")
+
+    def visit_Attribute(self, node: ast.Attribute) -> _Held | None:
+        if path := self._imported(node):
+            self._note_path(node, path)
+            return self._property(path) or _Held(path, is_value=False)
+        if held := self._lookup(ast.unparse(node)):
+            return held
+        owner = self.visit(node.value)
+        if owner is None:
+            if row := self.names.only_method(node.attr, self.pages):
+                self._note(node, row.name, row)
+                return self._given_by(row) or _Held(f"{row.module}.{row.name}")
+            return None
+        path = f"{owner.path}.{node.attr}"
+        found = self.names.find(path)
+        if node.attr in _OF_A_DICT and (found is None or found[1]):
+            return owner
+        # Of a chain within the vendor's database the beginning is told, and not each link.
+        if found and (isinstance(node.value, ast.Name) or not found[0].name.endswith("*")):
+            self._note_path(node, path)
+        if found and found[0].parameters is None and not found[0].name.endswith("*"):
+            return self._property(path)
+        return self._property(path) or _Held(path)
+
+    def _property(self, path: str) -> _Held | None:
+        found = self.names.find(path)
+        return self._given_by(found[0]) if found and found[0].parameters is None else None
+
+    def _given_by(self, row: Name) -> _Held | None:
+        path = self.names.class_path(row, row.gives) if row.gives else ""
+        return _Held(path) if path else None
+
+    def visit_Subscript(self, node: ast.Subscript) -> _Held | None:
+        held = self.visit(node.value)
+        self.visit(node.slice)
+        return held
+
+    def visit_Await(self, node: ast.Await) -> _Held | None:
+        held: _Held | None = self.visit(node.value)
+        return held
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> _Held | None:
+        held: _Held | None = self.visit(node.value)
+        self._bind(node.target, held)
+        return held
+
+    def visit_Lambda(self, node: ast.Lambda, given: Sequence[str] = ()) -> None:
+        names = [each.arg for each in node.args.args]
+        self._scopes.append({name: _Held(path) for name, path in zip(names, given, strict=False)})
+        self.visit(node.body)
+        self._scopes.pop()
+
+    def visit_Call(self, node: ast.Call) -> _Held | None:
+        held = self.visit(node.func)
+        found = self.names.find(held.path) if held else None
+        row = found[0] if found and not found[1] else None
+        taken = self._arguments(node, row)
+        own = node.func.id if isinstance(node.func, ast.Name) else ""
+        if held is None and own in _SAME_ROWS and node.args:
+            return taken[0]
+        if held is None and own:
+            # A function of the program.
+            known = {place: each for place, each in taken.items() if each is not None}
+            self._given.setdefault(own, {}).update(known)
+            return self._returned.get(own)
+        if held is None or found is None:
+            return None
+        return self._given_by(found[0]) or _made_by(held, found[0])
+
+    def _arguments(self, node: ast.Call, row: Name | None) -> dict[int | str, _Held | None]:
+        """Visit the arguments of a call, judge them, and return what they are."""
+        taken: dict[int | str, _Held | None] = {}
+        places: list[tuple[int | str, ast.expr]] = list(enumerate(node.args))
+        places += [(each.arg or "", each.value) for each in node.keywords]
+        for place, value in places:
+            name = place
+            if isinstance(place, int):
+                order = (row.parameters if row else None) or ()
+                name = order[place] if place < len(order) else ""
+            given: Iterable[str] = ()
+            if row is not None and name and not isinstance(value, ast.Starred):
+                self._judge(value, row, str(name))
+                given = self._give(row, str(name), value)
+            if isinstance(value, ast.Lambda):
+                self.visit_Lambda(value, tuple(given))
+            else:
+                taken[place] = self.visit(value)
+        return taken
+
+    def _judge(self, value: ast.expr, row: Name, name: str) -> None:
+        """Note an argument of which there is more to say than the row of its call says."""
+        told = row.arguments.get(name) if row.parameters is not None else None
+        called = row.renamed.get(name, name) if row.verdict == "same" and row.parameters else name
+        if told is None and called != name:
+            told = replace(row, verdict="other name", here=called, sentence="")
+        if told is None and row.parameters and name not in row.parameters:
+            told = replace(row, verdict="none", here="", sentence=_UNKNOWN)
+        if told is not None:
+            self._note(value, f"{row.name}({name}=)", told)
+
+    def _give(self, row: Name, name: str, value: ast.expr) -> Iterable[str]:
+        """Remember what a function of the program will be given, and return it."""
+        paths = [self.names.class_path(row, each) for each in row.functions.get(name, ())]
+        if isinstance(value, ast.Name):
+            given = {place: _Held(path) for place, path in enumerate(paths) if path}
+            self._given.setdefault(value.id, {}).update(given)
+            if row.name == "ManyModelTraining" and name == "train_func":
+                self._trains.add(value.id)
+        return paths
+
+    # Statements.
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        held = self.visit(node.value)
+        for target in node.targets:
+            self._bind(target, held)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        kind = self.visit(node.annotation)
+        held = self.visit(node.value) if node.value else None
+        self._bind(node.target, held or (kind and _Held(kind.path)))
+
+    def _bind(self, target: ast.expr, held: _Held | None) -> None:
+        match target:
+            case ast.Name():
+                self._scopes[-1][target.id] = held
+            case ast.Attribute():
+                # Of an object of the program itself, such as self.session.
+                if self.visit(target.value) is None and held:
+                    self._scopes[0][ast.unparse(target)] = held
+            case ast.Tuple() | ast.List():
+                for element in target.elts:
+                    self._bind(element, held)
+            case _:
+                self.visit(target)
+
+    def _bind_each(self, target: ast.expr, rows: ast.expr) -> None:
+        """Bind what a loop gets: of a dict of theirs the values, never the keys."""
+        held = self.visit(rows)
+        if isinstance(target, ast.Tuple):
+            self._bind(target, None)
+            target = target.elts[-1]
+        self._bind(target, held if isinstance(rows, ast.Call | ast.Subscript) else None)
+
+    def visit_For(self, node: ast.For) -> None:
+        self._bind_each(node.target, node.iter)
+        for statement in (*node.body, *node.orelse):
+            self.visit(statement)
+
+    def visit_comprehension(self, node: ast.comprehension) -> None:
+        self._bind_each(node.target, node.iter)
+        for condition in node.ifs:
+            self.visit(condition)
+
+    def _visit_comprehension_of(self, node: ast.AST, *elements: ast.expr) -> None:
+        self._scopes.append({})
+        for generator in getattr(node, "generators", ()):
+            self.visit(generator)
+        for element in elements:
+            self.visit(element)
+        self._scopes.pop()
+
+    def visit_ListComp(self, node: ast.ListComp) -> None:
+        self._visit_comprehension_of(node, node.elt)
+
+    def visit_SetComp(self, node: ast.SetComp) -> None:
+        self._visit_comprehension_of(node, node.elt)
+
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> None:
+        self._visit_comprehension_of(node, node.elt)
+
+    def visit_DictComp(self, node: ast.DictComp) -> None:
+        self._visit_comprehension_of(node, node.key, node.value)
+
+    def visit_With(self, node: ast.With) -> None:
+        for item in node.items:
+            held = self.visit(item.context_expr)
+            if item.optional_vars:
+                self._bind(item.optional_vars, held)
+        for statement in node.body:
+            self.visit(statement)
+
+    def visit_While(self, node: ast.While) -> None:
+        before = set(self.uses)
+        self.generic_visit(node)
+        if any(self.uses[use].row.name.rpartition(".")[2] in _POLLED for use in {*self.uses} - before):
+            self._note_habit(node, "a loop that polls")
+
+    def visit_Return(self, node: ast.Return) -> None:
+        held = self.visit(node.value) if node.value else None
+        if held and held.is_value:
+            self._returned[self._function] = held
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        for decorator in node.decorator_list:
+            if held := self.visit(decorator):
+                # A call of it makes what is theirs, such as a job.
+                self._returned[node.name] = _Held(held.path)
+        scope: dict[str, _Held | None] = {}
+        given = self._given.get(node.name, {})
+        taken = node.args
+        for place, each in enumerate([*taken.posonlyargs, *taken.args, *taken.kwonlyargs]):
+            kind = self.visit(each.annotation) if each.annotation else None
+            scope[each.arg] = given.get(each.arg) or given.get(place) or (kind and _Held(kind.path))
+        for default in (*taken.defaults, *taken.kw_defaults):
+            if default:
+                self.visit(default)
+        if node.returns:
+            self.visit(node.returns)
+        self._scopes[-1][node.name] = None
+        outer, self._function = self._function, node.name
+        self._scopes.append(scope)
+        for statement in node.body:
+            self.visit(statement)
+        self._scopes.pop()
+        self._function = outer
+        if node.name in self._trains:
+            self._note_attributes(node)
+        if node.name == "init" and len(self._scopes) == 1 and not taken.args:
+            self._scopes[0]["init"] = None
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def _note_attributes(self, function: ast.AST) -> None:
+        """Note what is set on the model that a function returns."""
+        nodes = list(ast.walk(function))
+        returned = {
+            ast.unparse(each.value) for each in nodes if isinstance(each, ast.Return) and each.value
+        }
+        for each in nodes:
+            if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
+                if ast.unparse(each.value) in returned:
+                    self._note_habit(each, "an attribute set on a model")
+
+
+def _made_by(held: _Held, row: Name) -> _Held | None:
+    """Return what a call makes of which the row does not say it."""
+    owner, _, last = held.path.rpartition(".")
+    if last[:1].isupper():
+        return _Held(held.path)
+    if not row.name.endswith("*"):
+        return None
+    # Workspace.from_config() and the like make one of that class.
+    is_of_class = not held.is_value and owner.rpartition(".")[2][:1].isupper()
+    return _Held(owner if is_of_class else held.path)
