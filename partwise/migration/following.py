@@ -49,7 +49,7 @@ def uses_of(cells: Sequence[Cell], names: Names) -> list[Use]:
     return sorted(used, key=lambda use: (use.cell or 0, use.line, use.column))
 
 
-class _Follower(ast.NodeVisitor):
+class _Follower:
     """Goes through a program in its order; a visit of an expression returns what it is."""
 
     def __init__(self, names: Names) -> None:
@@ -89,7 +89,11 @@ class _Follower(ast.NodeVisitor):
         if (found := self.names.find(path)) is None:
             return
         row, beyond = found
-        name = ".".join(path.split(".")[-2:]) if row.name.endswith("*") else row.name
+        name = row.name
+        if name.endswith("*"):
+            # From the class on, or from the last package.
+            found_class = re.search(r"(?:\w+\.)?[a-z_]\w*$|[A-Z].*", path)
+            name = found_class[0] if found_class else path
         if beyond and not row.name.endswith("*") and not row.gives:
             name = f"{row.name}.{beyond}"
             if beyond[0].islower():
@@ -98,13 +102,63 @@ class _Follower(ast.NodeVisitor):
 
     # Imports, and what names stand for.
 
-    def visit_Import(self, node: ast.Import) -> None:
+    def visit(self, node: ast.AST) -> _Held | None:
+        """Go through a part of the program, and return what it is, where that is of theirs."""
+        match node:
+            case ast.Import():
+                self._import(node)
+            case ast.ImportFrom():
+                self._import_from(node)
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                self._definition(node)
+            case ast.Assign():
+                self._assign(node)
+            case ast.AnnAssign():
+                self._ann_assign(node)
+            case ast.For():
+                self._for(node)
+            case ast.With():
+                self._with(node)
+            case ast.While():
+                self._while(node)
+            case ast.Return():
+                self._return(node)
+            case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
+                self._comprehension(node)
+            case ast.Lambda():
+                self._lambda(node)
+            case ast.Constant():
+                self._constant(node)
+            case ast.Name():
+                return self._name(node)
+            case ast.Attribute():
+                return self._attribute(node)
+            case ast.Subscript():
+                self.visit(node.slice)
+                return self.visit(node.value)
+            case ast.Await():
+                return self.visit(node.value)
+            case ast.NamedExpr():
+                held = self.visit(node.value)
+                self._bind(node.target, held)
+                return held
+            case ast.Call():
+                return self._call(node)
+            case _:
+                self._parts(node)
+        return None
+
+    def _parts(self, node: ast.AST) -> None:
+        for part in ast.iter_child_nodes(node):
+            self.visit(part)
+
+    def _import(self, node: ast.Import) -> None:
         for alias in node.names:
             self._know_page(alias.name)
             path = alias.name if alias.asname else alias.name.partition(".")[0]
             self._scopes[-1][alias.asname or path] = _Held(path, is_value=False)
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+    def _import_from(self, node: ast.ImportFrom) -> None:
         for alias in node.names:
             path = f"{node.module or ''}.{alias.name}"
             self._know_page(path)
@@ -130,17 +184,17 @@ class _Follower(ast.NodeVisitor):
 
     # Expressions.
 
-    def visit_Name(self, node: ast.Name) -> _Held | None:
+    def _name(self, node: ast.Name) -> _Held | None:
         held = self._lookup(node.id)
         if held and not held.is_value:
             self._note_path(node, held.path)
         return held
 
-    def visit_Constant(self, node: ast.Constant) -> None:
+    def _constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, str) and _QUOTED.fullmatch(node.value):
             self._note_habit(node, "a quoted lower-case name")
 
-    def visit_Attribute(self, node: ast.Attribute) -> _Held | None:
+    def _attribute(self, node: ast.Attribute) -> _Held | None:
         if path := self._imported(node):
             self._note_path(node, path)
             return self._property(path) or _Held(path, is_value=False)
@@ -171,34 +225,20 @@ class _Follower(ast.NodeVisitor):
         path = self.names.class_path(row, row.gives) if row.gives else ""
         return _Held(path) if path else None
 
-    def visit_Subscript(self, node: ast.Subscript) -> _Held | None:
-        held = self.visit(node.value)
-        self.visit(node.slice)
-        return held
-
-    def visit_Await(self, node: ast.Await) -> _Held | None:
-        held: _Held | None = self.visit(node.value)
-        return held
-
-    def visit_NamedExpr(self, node: ast.NamedExpr) -> _Held | None:
-        held: _Held | None = self.visit(node.value)
-        self._bind(node.target, held)
-        return held
-
-    def visit_Lambda(self, node: ast.Lambda, given: Sequence[str] = ()) -> None:
+    def _lambda(self, node: ast.Lambda, given: Sequence[str] = ()) -> None:
         names = [each.arg for each in node.args.args]
         self._scopes.append({name: _Held(path) for name, path in zip(names, given, strict=False)})
         self.visit(node.body)
         self._scopes.pop()
 
-    def visit_Call(self, node: ast.Call) -> _Held | None:
+    def _call(self, node: ast.Call) -> _Held | None:
         held = self.visit(node.func)
         found = self.names.find(held.path) if held else None
         row = found[0] if found and not found[1] else None
         taken = self._arguments(node, row)
         own = node.func.id if isinstance(node.func, ast.Name) else ""
         if held is None and own in _SAME_ROWS and node.args:
-            return taken[0]
+            return taken.get(0)
         if held is None and own:
             # A function of the program.
             known = {place: each for place, each in taken.items() if each is not None}
@@ -223,7 +263,7 @@ class _Follower(ast.NodeVisitor):
                 self._judge(value, row, str(name))
                 given = self._give(row, str(name), value)
             if isinstance(value, ast.Lambda):
-                self.visit_Lambda(value, tuple(given))
+                self._lambda(value, tuple(given))
             else:
                 taken[place] = self.visit(value)
         return taken
@@ -234,7 +274,7 @@ class _Follower(ast.NodeVisitor):
         called = row.renamed.get(name, name) if row.verdict == "same" and row.parameters else name
         if told is None and called != name:
             told = replace(row, verdict="other name", here=called, sentence="")
-        if told is None and row.parameters and name not in row.parameters:
+        if told is None and row.parameters and not row.takes_others and name not in row.parameters:
             told = replace(row, verdict="none", here="", sentence=_UNKNOWN)
         if told is not None:
             self._note(value, f"{row.name}({name}=)", told)
@@ -243,7 +283,9 @@ class _Follower(ast.NodeVisitor):
         """Remember what a function of the program will be given, and return it."""
         paths = [self.names.class_path(row, each) for each in row.functions.get(name, ())]
         if isinstance(value, ast.Name):
-            given = {place: _Held(path) for place, path in enumerate(paths) if path}
+            given: dict[int | str, _Held] = {
+                place: _Held(path) for place, path in enumerate(paths) if path
+            }
             self._given.setdefault(value.id, {}).update(given)
             if row.name == "ManyModelTraining" and name == "train_func":
                 self._trains.add(value.id)
@@ -251,12 +293,12 @@ class _Follower(ast.NodeVisitor):
 
     # Statements.
 
-    def visit_Assign(self, node: ast.Assign) -> None:
+    def _assign(self, node: ast.Assign) -> None:
         held = self.visit(node.value)
         for target in node.targets:
             self._bind(target, held)
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+    def _ann_assign(self, node: ast.AnnAssign) -> None:
         kind = self.visit(node.annotation)
         held = self.visit(node.value) if node.value else None
         self._bind(node.target, held or (kind and _Held(kind.path)))
@@ -283,84 +325,61 @@ class _Follower(ast.NodeVisitor):
             target = target.elts[-1]
         self._bind(target, held if isinstance(rows, ast.Call | ast.Subscript) else None)
 
-    def visit_For(self, node: ast.For) -> None:
+    def _for(self, node: ast.For) -> None:
         self._bind_each(node.target, node.iter)
-        for statement in (*node.body, *node.orelse):
-            self.visit(statement)
+        self._parts(node)
 
-    def visit_comprehension(self, node: ast.comprehension) -> None:
-        self._bind_each(node.target, node.iter)
-        for condition in node.ifs:
-            self.visit(condition)
-
-    def _visit_comprehension_of(self, node: ast.AST, *elements: ast.expr) -> None:
+    def _comprehension(
+        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
+    ) -> None:
         self._scopes.append({})
-        for generator in getattr(node, "generators", ()):
-            self.visit(generator)
-        for element in elements:
-            self.visit(element)
+        for generator in node.generators:
+            self._bind_each(generator.target, generator.iter)
+        self._parts(node)
         self._scopes.pop()
 
-    def visit_ListComp(self, node: ast.ListComp) -> None:
-        self._visit_comprehension_of(node, node.elt)
-
-    def visit_SetComp(self, node: ast.SetComp) -> None:
-        self._visit_comprehension_of(node, node.elt)
-
-    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> None:
-        self._visit_comprehension_of(node, node.elt)
-
-    def visit_DictComp(self, node: ast.DictComp) -> None:
-        self._visit_comprehension_of(node, node.key, node.value)
-
-    def visit_With(self, node: ast.With) -> None:
+    def _with(self, node: ast.With) -> None:
         for item in node.items:
-            held = self.visit(item.context_expr)
             if item.optional_vars:
-                self._bind(item.optional_vars, held)
-        for statement in node.body:
-            self.visit(statement)
+                self._bind(item.optional_vars, self.visit(item.context_expr))
+        self._parts(node)
 
-    def visit_While(self, node: ast.While) -> None:
+    def _while(self, node: ast.While) -> None:
         before = set(self.uses)
-        self.generic_visit(node)
-        if any(self.uses[use].row.name.rpartition(".")[2] in _POLLED for use in {*self.uses} - before):
+        self._parts(node)
+        if any(
+            self.uses[use].row.name.rpartition(".")[2] in _POLLED for use in {*self.uses} - before
+        ):
             self._note_habit(node, "a loop that polls")
 
-    def visit_Return(self, node: ast.Return) -> None:
+    def _return(self, node: ast.Return) -> None:
         held = self.visit(node.value) if node.value else None
         if held and held.is_value:
             self._returned[self._function] = held
 
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    def _definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         for decorator in node.decorator_list:
             if held := self.visit(decorator):
                 # A call of it makes what is theirs, such as a job.
                 self._returned[node.name] = _Held(held.path)
+        self.visit(node.args)
+        taken, given = node.args, self._given.get(node.name, {})
         scope: dict[str, _Held | None] = {}
-        given = self._given.get(node.name, {})
-        taken = node.args
         for place, each in enumerate([*taken.posonlyargs, *taken.args, *taken.kwonlyargs]):
             kind = self.visit(each.annotation) if each.annotation else None
             scope[each.arg] = given.get(each.arg) or given.get(place) or (kind and _Held(kind.path))
-        for default in (*taken.defaults, *taken.kw_defaults):
-            if default:
-                self.visit(default)
-        if node.returns:
-            self.visit(node.returns)
+        if node.name == "run" and len(self._scopes) == 1 and "init" in self._scopes[0]:
+            self._note_habit(node, "init() and run() of an entry script")
         self._scopes[-1][node.name] = None
         outer, self._function = self._function, node.name
         self._scopes.append(scope)
-        for statement in node.body:
-            self.visit(statement)
+        for part in (*node.body, node.returns):
+            if part:
+                self.visit(part)
         self._scopes.pop()
         self._function = outer
         if node.name in self._trains:
             self._note_attributes(node)
-        if node.name == "init" and len(self._scopes) == 1 and not taken.args:
-            self._scopes[0]["init"] = None
-
-    visit_AsyncFunctionDef = visit_FunctionDef
 
     def _note_attributes(self, function: ast.AST) -> None:
         """Note what is set on the model that a function returns."""
@@ -369,8 +388,8 @@ class _Follower(ast.NodeVisitor):
             ast.unparse(each.value) for each in nodes if isinstance(each, ast.Return) and each.value
         }
         for each in nodes:
-            if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
-                if ast.unparse(each.value) in returned:
+            match each:
+                case ast.Attribute(ctx=ast.Store()) if ast.unparse(each.value) in returned:
                     self._note_habit(each, "an attribute set on a model")
 
 

@@ -38,6 +38,8 @@ class Name:
     """The class that it inherits from."""
     parameters: tuple[str, ...] | None = None
     """In their order; None: nothing is known of its arguments."""
+    takes_others: bool = False
+    """Whether nothing is said of an argument that is none of these."""
     functions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Of parameters that are functions, the classes of what these are given."""
     gives: str = ""
@@ -142,7 +144,9 @@ def _read_page(page: str) -> Iterator[Name]:
                     continue
                 row = _plain_row(page, cell, verdict, found[3])
                 arguments = ChainMap({}, common)
-                yield replace(row, arguments=arguments, **_read_code(module, cell)) if cells else row
+                yield (
+                    replace(row, arguments=arguments, **_read_code(module, cell)) if cells else row
+                )
 
 
 def _plain_row(page: str, name: str, verdict: Verdict, text: str) -> Name:
@@ -174,4 +178,6 @@ def _read_code(module: str, cell: str) -> dict[str, Any]:
         for each in both
         if each.annotation
     }
-    return {**read, "parameters": tuple(each.arg for each in both), "functions": functions}
+    names = tuple(each.arg for each in both)
+    others = taken.kwarg is not None
+    return {**read, "parameters": names, "functions": functions, "takes_others": others}
