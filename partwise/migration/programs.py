@@ -11,9 +11,8 @@ from pathlib import Path
 from partwise.errors import InputError
 
 _PASSED_OVER = ("site-packages", "node_modules", "__pycache__")
-_MAGIC = re.compile(r"(\s*)[%!].*")
-_ASSIGNED_MAGIC = re.compile(r"(\s*[\w, ]+=\s*)[%!].*")
-_OTHER_LANGUAGE = re.compile(r"\s*%%(?!time|capture|writefile\s+\S+\.py|prun|local|skip)\w+")
+_MAGIC = re.compile(r"(\s*)(?:%%?\w|!).*")
+_ASSIGNED_MAGIC = re.compile(r"(\s*[\w, ]+=\s*)[%!]\w.*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +24,6 @@ class Cell:
     source: str
     tree: ast.Module | None
     """None: it is no Python, which a notebook may hold as well."""
-
-    @property
-    def is_sql(self) -> bool:
-        """Whether it says itself that it is written in another language."""
-        return _OTHER_LANGUAGE.match(self.source) is not None
 
 
 def find_programs(path: Path) -> list[Path]:
@@ -90,8 +84,8 @@ def parsed(source: str) -> ast.Module | None:
 def _masked(source: str) -> str:
     lines, goes_on = [], False
     for line in source.split("\n"):
-        magic = _MAGIC.fullmatch(line) or (re.match(r"(\s*)", line) if goes_on else None)
-        goes_on = magic is not None and line.rstrip().endswith("\\")
-        assigned = _ASSIGNED_MAGIC.fullmatch(line)
-        lines.append(f"{magic[1]}pass" if magic else f"{assigned[1]}None" if assigned else line)
+        magic, assigned = _MAGIC.fullmatch(line), _ASSIGNED_MAGIC.fullmatch(line)
+        masked = f"{magic[1]}pass" if magic else f"{assigned[1]}None" if assigned else line
+        lines.append("" if goes_on else masked)
+        goes_on = (goes_on or magic is not None) and line.rstrip().endswith("\\")
     return "\n".join(lines)
