@@ -106,19 +106,22 @@ class _Follower:
         """Go through a part of the program, and return what it is, where that is of theirs."""
         match node:
             case ast.Import():
-                self._import(node)
+                for alias in node.names:
+                    path = alias.name if alias.asname else alias.name.partition(".")[0]
+                    self._import(alias.asname or path, path, alias.name)
             case ast.ImportFrom():
-                self._import_from(node)
+                for alias in node.names:
+                    path = f"{node.module or ''}.{alias.name}"
+                    self._import(alias.asname or alias.name, path, path)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._definition(node)
-            case ast.Assign():
-                self._assign(node)
-            case ast.AnnAssign():
-                self._ann_assign(node)
+            case ast.Assign() | ast.AnnAssign() | ast.NamedExpr():
+                return self._assign(node)
             case ast.For():
-                self._for(node)
-            case ast.With():
-                self._with(node)
+                self._bind_each(node.target, node.iter)
+                self._parts(node)
+            case ast.withitem(optional_vars=ast.expr() as target):
+                self._bind(target, self.visit(node.context_expr))
             case ast.While():
                 self._while(node)
             case ast.Return():
@@ -127,8 +130,8 @@ class _Follower:
                 self._comprehension(node)
             case ast.Lambda():
                 self._lambda(node)
-            case ast.Constant():
-                self._constant(node)
+            case ast.Constant(value=str(text)) if _QUOTED.fullmatch(text):
+                self._note_habit(node, "a quoted lower-case name")
             case ast.Name():
                 return self._name(node)
             case ast.Attribute():
@@ -138,10 +141,6 @@ class _Follower:
                 return self.visit(node.value)
             case ast.Await():
                 return self.visit(node.value)
-            case ast.NamedExpr():
-                held = self.visit(node.value)
-                self._bind(node.target, held)
-                return held
             case ast.Call():
                 return self._call(node)
             case _:
@@ -152,20 +151,9 @@ class _Follower:
         for part in ast.iter_child_nodes(node):
             self.visit(part)
 
-    def _import(self, node: ast.Import) -> None:
-        for alias in node.names:
-            self._know_page(alias.name)
-            path = alias.name if alias.asname else alias.name.partition(".")[0]
-            self._scopes[-1][alias.asname or path] = _Held(path, is_value=False)
-
-    def _import_from(self, node: ast.ImportFrom) -> None:
-        for alias in node.names:
-            path = f"{node.module or ''}.{alias.name}"
-            self._know_page(path)
-            self._scopes[-1][alias.asname or alias.name] = _Held(path, is_value=False)
-
-    def _know_page(self, path: str) -> None:
-        if path.partition(".")[0] in self.names.packages and (found := self.names.find(path)):
+    def _import(self, name: str, path: str, whole: str) -> None:
+        self._scopes[-1][name] = _Held(path, is_value=False)
+        if whole.partition(".")[0] in self.names.packages and (found := self.names.find(whole)):
             self.pages.add(found[0].page)
 
     def _lookup(self, name: str) -> _Held | None:
@@ -190,10 +178,6 @@ class _Follower:
             self._note_path(node, held.path)
         return held
 
-    def _constant(self, node: ast.Constant) -> None:
-        if isinstance(node.value, str) and _QUOTED.fullmatch(node.value):
-            self._note_habit(node, "a quoted lower-case name")
-
     def _attribute(self, node: ast.Attribute) -> _Held | None:
         if path := self._imported(node):
             self._note_path(node, path)
@@ -208,14 +192,14 @@ class _Follower:
             return None
         path = f"{owner.path}.{node.attr}"
         found = self.names.find(path)
+        is_whole = found is not None and found[0].name.endswith("*")
         if node.attr in _OF_A_DICT and (found is None or found[1]):
             return owner
         # Of a chain within the vendor's database the beginning is told, and not each link.
-        if found and (isinstance(node.value, ast.Name) or not found[0].name.endswith("*")):
+        if isinstance(node.value, ast.Name) or not is_whole:
             self._note_path(node, path)
-        if found and found[0].parameters is None and not found[0].name.endswith("*"):
-            return self._property(path)
-        return self._property(path) or _Held(path)
+        is_call = found is None or is_whole or found[0].parameters is not None
+        return self._property(path) or (_Held(path) if is_call else None)
 
     def _property(self, path: str) -> _Held | None:
         found = self.names.find(path)
@@ -293,15 +277,13 @@ class _Follower:
 
     # Statements.
 
-    def _assign(self, node: ast.Assign) -> None:
-        held = self.visit(node.value)
-        for target in node.targets:
-            self._bind(target, held)
-
-    def _ann_assign(self, node: ast.AnnAssign) -> None:
-        kind = self.visit(node.annotation)
+    def _assign(self, node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> _Held | None:
         held = self.visit(node.value) if node.value else None
-        self._bind(node.target, held or (kind and _Held(kind.path)))
+        if isinstance(node, ast.AnnAssign) and (kind := self.visit(node.annotation)):
+            held = held or _Held(kind.path)
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            self._bind(target, held)
+        return held
 
     def _bind(self, target: ast.expr, held: _Held | None) -> None:
         match target:
@@ -325,10 +307,6 @@ class _Follower:
             target = target.elts[-1]
         self._bind(target, held if isinstance(rows, ast.Call | ast.Subscript) else None)
 
-    def _for(self, node: ast.For) -> None:
-        self._bind_each(node.target, node.iter)
-        self._parts(node)
-
     def _comprehension(
         self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
     ) -> None:
@@ -337,12 +315,6 @@ class _Follower:
             self._bind_each(generator.target, generator.iter)
         self._parts(node)
         self._scopes.pop()
-
-    def _with(self, node: ast.With) -> None:
-        for item in node.items:
-            if item.optional_vars:
-                self._bind(item.optional_vars, self.visit(item.context_expr))
-        self._parts(node)
 
     def _while(self, node: ast.While) -> None:
         before = set(self.uses)

@@ -3,12 +3,14 @@
 import ast
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from partwise.errors import InputError
 from partwise.migration.names import Names
 from partwise.migration.programs import parsed
+
+_FROM = re.compile(rb"^(from\s+)[\w.]+")
 
 
 def write_imports(path: Path, names: Names) -> list[str]:
@@ -54,61 +56,23 @@ def _dumped(notebook: object, indent: int | None, is_ascii: bool, end: str) -> s
 
 
 def with_own_imports(source: str, names: Names) -> tuple[str, list[str]]:
-    """Return a source with those imports changed, and the names that they import."""
+    """Return a source with those imports changed, and the names that they import.
+
+    A statement that imports anything else as well stays.
+    """
     tree = parsed(source)
     nodes = [each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)] if tree else []
-    changed: list[str] = []
-    for node in sorted(nodes, key=lambda each: -each.lineno):
-        same = [alias for alias in node.names if _is_same(f"{node.module}.{alias.name}", names)]
-        new = _rewritten(source.encode(), node, same).decode() if same else source
-        # What words alone cannot change rightly, as among comments of the same word, stays.
-        if same and _imports(source, node, same) == _imports(new):
-            source = new
-            changed += [alias.name for alias in same]
-    return source, changed[::-1]
+    lines, changed = source.encode().split(b"\n"), []
+    for node in sorted(nodes, key=lambda each: (each.lineno, each.col_offset), reverse=True):
+        imported = [alias.name for alias in node.names]
+        if all(_is_same(f"{node.module}.{name}", names) for name in imported):
+            line = lines[node.lineno - 1]
+            begin, rest = line[: node.col_offset], line[node.col_offset :]
+            lines[node.lineno - 1] = begin + _FROM.sub(rb"\1partwise", rest, count=1)
+            changed += imported
+    return b"\n".join(lines).decode(), changed[::-1]
 
 
 def _is_same(path: str, names: Names) -> bool:
     found = names.find(path)
     return found is not None and found[0].verdict == "same" and path.endswith(f".{found[0].name}")
-
-
-def _imports(
-    source: str, node: ast.ImportFrom | None = None, own: Sequence[ast.alias] = ()
-) -> list[tuple[str, str, str | None]]:
-    """Return what a source imports, where a statement imports some of its names from partwise."""
-    names = {alias.name for alias in own}
-    found: list[tuple[str, str, str | None]] = []
-    tree = parsed(source)
-    for each in ast.walk(tree) if tree else ():
-        if isinstance(each, ast.ImportFrom):
-            is_it = node is not None and each.lineno == node.lineno
-            for alias in each.names:
-                module = "partwise" if is_it and alias.name in names else each.module
-                found.append((module or "", alias.name, alias.asname))
-    return sorted(found, key=str)
-
-
-def _rewritten(source: bytes, node: ast.ImportFrom, same: Sequence[ast.alias]) -> bytes:
-    lines = source.split(b"\n")
-
-    def place(line: int | None, column: int | None) -> int:
-        return sum(len(each) + 1 for each in lines[: (line or 1) - 1]) + (column or 0)
-
-    begin, end = place(node.lineno, node.col_offset), place(node.end_lineno, node.end_col_offset)
-    indent = lines[node.lineno - 1][: node.col_offset].decode()
-    statement = source[begin:end].decode()
-    if len(same) == len(node.names):
-        new = re.sub(r"^from\s+[\w.]+", "from partwise", statement)
-    elif indent.strip():
-        return source
-    else:
-        head, rest = re.split(r"\bimport\b", statement, maxsplit=1)
-        for alias in same:
-            rest = re.sub(rf"\b{alias.name}\b(\s+as\s+\w+)?[ \t]*,?[ \t]*", "", rest, count=1)
-        rest = re.sub(r"\n[ \t]*(?=\r?\n)", "", rest)
-        own = ", ".join(ast.unparse(alias) for alias in same)
-        line_end = "\r\n" if b"\r\n" in source else "\n"
-        rest = rest if "(" in rest else rest.rstrip(", ")
-        new = f"from partwise import {own}{line_end}{indent}{head}import{rest}"
-    return source[:begin] + new.encode() + source[end:]

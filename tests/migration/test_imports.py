@@ -17,17 +17,11 @@ CHANGES = {
     f"from {DPF}.entities import (\n    # theirs\n    RunStatus as Status,\n    RunStatus,\n)\n": (
         "from partwise import (\n    # theirs\n    RunStatus as Status,\n    RunStatus,\n)\n"
     ),
-    "import é; from snowflake.ml.data import DataConnector, DataSource\n": None,
-    "def é():\n    from snowflake.ml.data import DataConnector, DataSource\n": (
-        "def é():\n    from partwise import DataConnector\n"
-        "    from snowflake.ml.data import DataSource\n"
+    "é = 1; from snowflake.ml.data import DataConnector; from re import sub\r\n": (
+        "é = 1; from partwise import DataConnector; from re import sub\r\n"
     ),
-    "from snowflake.ml.data import (\n    DataSource,  # kept\n    DataConnector,\n)\r\n": (
-        "from partwise import DataConnector\r\n"
-        "from snowflake.ml.data import (\n    DataSource,  # kept\n)\r\n"
-    ),
-    # The word stands in a comment first, so that words alone cannot tell.
-    "from snowflake.ml.data import (  # DataConnector\n    DataConnector, DataSource)\n": None,
+    # It imports what stays theirs as well.
+    "from snowflake.ml.data import DataConnector, DataSource\n": None,
     "SELECT 1 FROM A\n": None,
 }
 
