@@ -34,6 +34,7 @@ class _Held(NamedTuple):
 
     path: str
     is_value: bool = True
+    is_annotated: bool = False
 
 
 def uses_of(cells: Sequence[Cell], names: Names) -> list[Use]:
@@ -65,6 +66,8 @@ class _Follower:
         self._trains: set[str] = set()
         """The functions whose models are kept as they are."""
         self._function = ""
+        self._all_of: set[str] = set()
+        """The modules of which everything is imported."""
 
     def begin(self) -> None:
         """Begin a pass; functions may use what stands below them."""
@@ -91,12 +94,13 @@ class _Follower:
         row, beyond = found
         name = row.name
         if name.endswith("*"):
-            # From the class on, or from the last package.
-            found_class = re.search(r"(?:\w+\.)?[a-z_]\w*$|[A-Z].*", path)
-            name = found_class[0] if found_class else path
+            # Its class, or else its package, and the last word.
+            *others, last = path.split(".")
+            owners = [each for each in others if each[:1].isupper()] or others[-1:]
+            name = last if last[:1].isupper() else f"{owners[0]}.{last}"
         if beyond and not row.name.endswith("*") and not row.gives:
             name = f"{row.name}.{beyond}"
-            if beyond[0].islower():
+            if not beyond[0].isupper():
                 row = replace(row, verdict="none", here="", sentence=_UNKNOWN)
         self._note(node, name, row)
 
@@ -113,6 +117,8 @@ class _Follower:
                 for alias in node.names:
                     path = f"{node.module or ''}.{alias.name}"
                     self._import(alias.asname or alias.name, path, path)
+                    if alias.name == "*":
+                        self._all_of.add(node.module or "")
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._definition(node)
             case ast.Assign() | ast.AnnAssign() | ast.NamedExpr():
@@ -160,6 +166,10 @@ class _Follower:
         for scope in reversed(self._scopes):
             if name in scope:
                 return scope[name]
+        for module in self._all_of if name.isidentifier() else ():
+            found = self.names.find(f"{module}.{name}")
+            if found and found[0].name != "*":
+                return _Held(f"{module}.{name}", is_value=False)
         return self._before.get(name) if len(self._scopes) > 1 else None
 
     def _imported(self, node: ast.expr) -> str:
@@ -198,7 +208,9 @@ class _Follower:
         # Of a chain within the vendor's database the beginning is told, and not each link.
         if isinstance(node.value, ast.Name) or not is_whole:
             self._note_path(node, path)
-        is_call = found is None or is_whole or found[0].parameters is not None
+        is_call = is_whole or (
+            found is not None and not found[1] and found[0].parameters is not None
+        )
         return self._property(path) or (_Held(path) if is_call else None)
 
     def _property(self, path: str) -> _Held | None:
@@ -280,7 +292,7 @@ class _Follower:
     def _assign(self, node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> _Held | None:
         held = self.visit(node.value) if node.value else None
         if isinstance(node, ast.AnnAssign) and (kind := self.visit(node.annotation)):
-            held = held or _Held(kind.path)
+            held = _Held(kind.path, is_annotated=True)
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             self._bind(target, held)
         return held
@@ -288,7 +300,10 @@ class _Follower:
     def _bind(self, target: ast.expr, held: _Held | None) -> None:
         match target:
             case ast.Name():
-                self._scopes[-1][target.id] = held
+                before = self._scopes[-1].get(target.id)
+                # What is annotated stays what it is, also where nobody can tell what it is given.
+                if held or not (before and before.is_annotated):
+                    self._scopes[-1][target.id] = held
             case ast.Attribute():
                 # Of an object of the program itself, such as self.session.
                 if self.visit(target.value) is None and held:
@@ -339,7 +354,8 @@ class _Follower:
         scope: dict[str, _Held | None] = {}
         for place, each in enumerate([*taken.posonlyargs, *taken.args, *taken.kwonlyargs]):
             kind = self.visit(each.annotation) if each.annotation else None
-            scope[each.arg] = given.get(each.arg) or given.get(place) or (kind and _Held(kind.path))
+            told = kind and _Held(kind.path, is_annotated=True)
+            scope[each.arg] = told or given.get(each.arg) or given.get(place)
         if node.name == "run" and len(self._scopes) == 1 and "init" in self._scopes[0]:
             self._note_habit(node, "init() and run() of an entry script")
         self._scopes[-1][node.name] = None
