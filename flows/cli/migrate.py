@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from partwise.errors import InputError
 from partwise.flows.cli import output
 from partwise.flows.cli.exit_codes import FAILURE, SUCCESS
 from partwise.flows.cli.options import Json
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from partwise.migration.following import Use
+    from partwise.migration.names import Names
     from partwise.migration.programs import Cell
 
 
@@ -28,23 +30,29 @@ def migrate(path: Path, /, *, write: bool = False, as_json: Json = False) -> int
         as_json: Print a JSON object for each use, and one at the end.
     """
     from partwise.migration.following import uses_of
-    from partwise.migration.imports import write_imports
     from partwise.migration.names import VERDICTS, known_names
     from partwise.migration.programs import find_programs, read_program
 
     names, verdicts, passed_over = known_names(), Counter[str](), 0
     files = find_programs(path)
     for file in files:
-        cells = read_program(file)
-        uses = uses_of(cells, names)
+        try:
+            cells = read_program(file)
+            uses = uses_of(cells, names)
+        except InputError as error:
+            if file == path:
+                raise
+            passed_over += 1
+            output.tell(f"{file} is passed over. {error}")
+            continue
         verdicts.update(use.row.verdict for use in uses)
         others = [cell for cell in cells if cell.tree is None]
         passed_over += len(others)
         _print_uses(file, uses, as_json=as_json)
         for cell in others:
             _print_passed_over(file, cell, as_json=as_json)
-        if write and (changed := write_imports(file, names)):
-            output.tell(f"{file}: imports from partwise now: {', '.join(changed)}")
+        if write:
+            _write(file, names)
     if as_json:
         counts = {verdict: verdicts[verdict] for verdict in VERDICTS}
         output.print_json({"programs": len(files), "passed_over": passed_over, "uses": counts})
@@ -54,6 +62,16 @@ def migrate(path: Path, /, *, write: bool = False, as_json: Json = False) -> int
         told = f"{counted(len(files), 'program')}, {used}{said and ': '}{said}"
         output.print_text(f"{told}; {counted(passed_over, 'cell')} passed over\n")
     return FAILURE if verdicts["none"] else SUCCESS
+
+
+def _write(file: Path, names: "Names") -> None:
+    from partwise.migration.imports import write_imports
+
+    try:
+        if changed := write_imports(file, names):
+            output.tell(f"{file}: imports from partwise now: {', '.join(changed)}")
+    except InputError as error:
+        output.tell(str(error))
 
 
 def _print_uses(file: Path, uses: "Sequence[Use]", *, as_json: bool) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from partwise.errors import InputError
 from partwise.migration.names import Name, Names
 from partwise.migration.programs import Cell
 
@@ -38,14 +39,23 @@ class _Held(NamedTuple):
 
 
 def uses_of(cells: Sequence[Cell], names: Names) -> list[Use]:
-    """Return the uses in a program, in its order; one that imports none of theirs has none."""
+    """Return the uses in a program, in its order; one that imports none of theirs has none.
+
+    Raises:
+        InputError: It is nested too deeply to be followed.
+    """
     follower = _Follower(names)
-    for _ in range(_PASSES):
+    for done in range(_PASSES):
+        if done and not follower.pages:
+            return []
         follower.begin()
         for cell in cells:
             if cell.tree is not None:
                 follower.cell = cell.number
-                follower.visit(cell.tree)
+                try:
+                    follower.visit(cell.tree)
+                except RecursionError:
+                    raise InputError("It is nested too deeply to be followed.") from None
     used = [use for use in follower.uses.values() if use.row.page in follower.pages]
     return sorted(used, key=lambda use: (use.cell or 0, use.line, use.column))
 

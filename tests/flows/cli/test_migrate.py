@@ -48,6 +48,17 @@ def test_each_use_has_its_place_and_what_to_write(folder, capsys):
     )
 
 
+def test_a_folder_is_gone_through_although_a_file_of_it_cannot_be(folder, capsys):
+    (folder / "b.ipynb").write_text("[]")
+    (folder / "deep.py").write_text(f"import ray\nray.init({'+'.join(['a'] * 2000)})")
+    assert main(["migrate", str(folder)]) == 1
+    out, err = capsys.readouterr()
+    assert "4 programs, 5 uses" in out
+    assert "3 cells passed over" in out
+    assert "b.ipynb is passed over. " in err
+    assert "deep.py is passed over. It is nested too deeply" in err
+
+
 def test_imports_are_written_where_it_is_asked_for(folder, capsys):
     assert main(["migrate", str(folder / "sub"), "--write"]) == 0
     assert main(["migrate", str(folder), "--write"]) == 1
