@@ -106,9 +106,15 @@ class Names:
         return None
 
     def only_method(self, name: str, pages: set[str]) -> Name | None:
-        """Return the row of a method that no other class of these pages has."""
+        """Return the row of a method that no other class of these pages has.
+
+        Only of a class that programs are given, as a context: one that they make is followed.
+        """
         rows = [row for row in self._methods[name] if row.page in pages]
-        return rows[0] if "_" in name and len(rows) == 1 else None
+        if "_" not in name or len(rows) != 1:
+            return None
+        makers = self._named[rows[0].name.partition(".")[0]]
+        return None if any(row.parameters is not None for row in makers) else rows[0]
 
     def class_path(self, row: Name, name: str) -> str:
         """Return the path of a class that a row names; empty: nothing is known of it."""

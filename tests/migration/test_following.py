@@ -123,6 +123,13 @@ def test_habits_are_marked_where_their_system_is_imported(source):
     assert told(source) == []
 
 
+def test_a_method_is_known_by_its_name_where_only_a_class_that_programs_are_given_has_it():
+    source = (
+        "def helper(its, model):\n    its.upload_to_stage(model, 'a')\n    model.save_model('a')"
+    )
+    assert told(f"{MANY}\n{source}") == [("PartitionContext.upload_to_stage", "other name")]
+
+
 def test_an_entry_script_is_known_by_its_two_functions():
     script = "def init():\n    load()\n\ndef run(mini_batch):\n    return mini_batch\n"
     found = told(f"from azureml.core import Run\n{script}")
