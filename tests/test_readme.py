@@ -37,6 +37,7 @@ QUICKSTART = ROOT / "docs" / "quickstart.md"
 # Runs that a page refers to were made by pages before it.
 PAGES = [README, *(ROOT / "docs" / f"{name}.md" for name in ("training", "data", "exports"))]
 PAGES += sorted(set((ROOT / "docs").glob("*.md")) - set(PAGES))
+PAGES += (ROOT / "partwise" / "migration").glob("*.md")
 STORES = 8
 TOP = "README|CONTRIBUTING|partwise|flows|tasks|blocks|tests|benchmarks|examples|containers|docs"
 

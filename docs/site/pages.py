@@ -17,10 +17,12 @@ from mkdocs.structure.pages import Page
 
 import partwise
 from partwise.flows.cli.main import app
+from partwise.migration.names import PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_THE_REPOSITORY = [
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "tests/README.md"),
+    *(f"partwise/migration/{page}" for page in PAGES),
     *("docs/site/assets/iframe-worker.js", "docs/site/assets/site.css"),
 ]
 # Which page of the reference has the public names of a floor of the library.

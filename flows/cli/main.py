@@ -142,6 +142,10 @@ _COMMANDS = {
         "environments:environments",
         "List the environments that are built on this machine, and remove old ones.",
     ),
+    "migrate": (
+        "migrate:migrate",
+        "Say of programs for Snowflake, AzureML or Ray what to write here in place of each name.",
+    ),
     "doctor": (
         "doctor:doctor",
         "See whether this machine, a store and a cluster are fit for work.",

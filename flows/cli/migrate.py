@@ -1,0 +1,101 @@
+"""`partwise migrate`: what becomes of programs that were written for another system."""
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from partwise.errors import InputError
+from partwise.flows.cli import output
+from partwise.flows.cli.exit_codes import FAILURE, SUCCESS
+from partwise.flows.cli.options import Json
+from partwise.formatting import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from partwise.migration.following import Use
+    from partwise.migration.names import Names
+    from partwise.migration.programs import Cell
+
+
+def migrate(path: Path, /, *, write: bool = False, as_json: Json = False) -> int:
+    """Say of each name of Snowflake, AzureML, Databricks, Ray or Spark what to write here.
+
+    Reads scripts and notebooks, and runs nothing of them. A name is known by its import, and a
+    method by what its variable was made of. Ends with 1 where something has no counterpart.
+
+    Args:
+        path: A script (.py), a notebook (.ipynb), or a folder of both.
+        write: Change the imports of names that mean the same here, and nothing else.
+        as_json: Print a JSON object for each use, and one at the end.
+    """
+    from partwise.migration.following import uses_of
+    from partwise.migration.names import VERDICTS, known_names
+    from partwise.migration.programs import find_programs, read_program
+
+    names, verdicts, passed_over = known_names(), Counter[str](), 0
+    files = find_programs(path)
+    for file in files:
+        try:
+            cells = read_program(file)
+            uses = uses_of(cells, names)
+        except InputError as error:
+            if file == path:
+                raise
+            passed_over += 1
+            output.tell(f"{file} is passed over. {error}")
+            continue
+        verdicts.update(use.row.verdict for use in uses)
+        others = [cell for cell in cells if cell.tree is None]
+        passed_over += len(others)
+        _print_uses(file, uses, as_json=as_json)
+        for cell in others:
+            _print_passed_over(file, cell, as_json=as_json)
+        if write:
+            _write(file, names)
+    if as_json:
+        counts = {verdict: verdicts[verdict] for verdict in VERDICTS}
+        output.print_json({"programs": len(files), "passed_over": passed_over, "uses": counts})
+    else:
+        said = ", ".join(f"{verdicts[each]} {each}" for each in VERDICTS if verdicts[each])
+        used = f"{counted(verdicts.total(), 'use')} of another system's names"
+        told = f"{counted(len(files), 'program')}, {used}{said and ': '}{said}"
+        output.print_text(f"{told}; {counted(passed_over, 'cell')} passed over\n")
+    return FAILURE if verdicts["none"] else SUCCESS
+
+
+def _write(file: Path, names: "Names") -> None:
+    from partwise.migration.imports import write_imports
+
+    try:
+        if changed := write_imports(file, names):
+            output.tell(f"{file}: imports from partwise now: {', '.join(changed)}")
+    except InputError as error:
+        output.tell(str(error))
+
+
+def _print_uses(file: Path, uses: "Sequence[Use]", *, as_json: bool) -> None:
+    said: set[str] = set()
+    for use in uses:
+        if as_json:
+            told = {"name": use.name, "verdict": use.row.verdict, "here": use.row.here}
+            place = {"file": str(file), "cell": use.cell, "line": use.line, "column": use.column}
+            output.print_json({**place, **told, "sentence": use.row.sentence.strip()})
+            continue
+        # What there is to say stands at the first of many uses.
+        text = "" if use.row.text in said else f": {use.row.text}"
+        said.add(use.row.text)
+        output.print_text(
+            f"{_place(file, use.cell)}{use.line}: {use.name}: {use.row.verdict}{text}\n"
+        )
+
+
+def _print_passed_over(file: Path, cell: "Cell", *, as_json: bool) -> None:
+    if as_json:
+        output.print_json({"file": str(file), "cell": cell.number, "passed_over": True})
+    else:
+        output.print_text(f"{_place(file, cell.number)} passed over, as it is no Python\n")
+
+
+def _place(file: Path, cell: int | None) -> str:
+    return f"{file}:" if cell is None else f"{file}: cell {cell}:"

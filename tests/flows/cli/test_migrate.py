@@ -1,0 +1,111 @@
+"""`partwise migrate`: what it prints of programs, and the code it ends with."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from partwise.flows.cli.main import main
+
+SCRIPT = """\
+from snowflake.ml.data import DataConnector
+from snowflake.ml.registry import Registry
+
+def fit(data: DataConnector, other: DataConnector):
+    return Registry
+"""
+NOTEBOOK = {
+    "cells": [
+        {"cell_type": "code", "source": "SELECT 1 FROM A"},
+        {"cell_type": "code", "source": "from mmf_sa import run_forecast as f\n\nf(freq='D')"},
+    ]
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "fit.py").write_text(SCRIPT)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a.ipynb").write_text(json.dumps(NOTEBOOK))
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "not_looked_at.py").write_text(SCRIPT)
+    return tmp_path
+
+
+def test_each_use_has_its_place_and_what_to_write(folder, capsys):
+    assert main(["migrate", str(folder)]) == 1
+    lines = [line.removeprefix(f"{folder}/") for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == "fit.py:4: DataConnector: same: DataConnector"
+    assert lines[1] == "fit.py:4: DataConnector: same"
+    assert lines[2].startswith("fit.py:5: Registry: none: run.model(key) finds a model")
+    assert lines[3].startswith("sub/a.ipynb: cell 2:3: run_forecast: differs: train_models(data=")
+    assert lines[4].startswith("sub/a.ipynb: cell 2:3: run_forecast(freq=): differs: the horizon")
+    assert lines[5] == "sub/a.ipynb: cell 1: passed over, as it is no Python"
+    assert lines[6] == (
+        "2 programs, 5 uses of another system's names: 2 same, 2 differs, 1 none; "
+        "1 cell passed over"
+    )
+
+
+def test_a_folder_is_gone_through_although_a_file_of_it_cannot_be(folder, capsys):
+    (folder / "b.ipynb").write_text("[]")
+    (folder / "deep.py").write_text(f"import ray\nray.init({'+'.join(['a'] * 2000)})")
+    assert main(["migrate", str(folder)]) == 1
+    out, err = capsys.readouterr()
+    assert "4 programs, 5 uses" in out
+    assert "3 cells passed over" in out
+    assert "b.ipynb is passed over. " in err
+    assert "deep.py is passed over. It is nested too deeply" in err
+
+
+def test_imports_are_written_where_it_is_asked_for(folder, capsys):
+    assert main(["migrate", str(folder / "sub"), "--write"]) == 0
+    assert main(["migrate", str(folder), "--write"]) == 1
+    assert capsys.readouterr().err == f"{folder}/fit.py: imports from partwise now: DataConnector\n"
+    assert (folder / "fit.py").read_text() == SCRIPT.replace("snowflake.ml.data", "partwise")
+
+
+def test_for_programs_it_prints_json_and_starts_without_what_runs_need(folder):
+    code = (
+        "import sys; from partwise.flows.cli.main import main; main(sys.argv[1:]);"
+        "print(*{'pyarrow', 'dask', 'distributed', 'prefect', 'pandas'} & {*sys.modules})"
+    )
+    command = [sys.executable, "-c", code, "migrate", str(folder), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    *objects, loaded = done.stdout.splitlines()
+    assert loaded == ""
+    uses = [json.loads(line) for line in objects]
+    assert uses[0] == {
+        "file": str(folder / "fit.py"),
+        "cell": None,
+        "line": 4,
+        "column": 14,
+        "name": "DataConnector",
+        "verdict": "same",
+        "here": "DataConnector",
+        "sentence": "",
+    }
+    assert uses[-2] == {"file": str(folder / "sub" / "a.ipynb"), "cell": 1, "passed_over": True}
+    assert uses[-1]["uses"] == {
+        "same": 2,
+        "other name": 0,
+        "differs": 2,
+        "needs the session": 0,
+        "none": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("empty/a.txt", "", "There is no script"),
+        ("a.ipynb", "[]", "a.ipynb cannot be read: TypeError"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(tmp_path, name, content, message, capsys):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content)
+    assert main(["migrate", str(path if path.suffix == ".ipynb" else path.parent)]) == 2
+    assert message in capsys.readouterr().err
