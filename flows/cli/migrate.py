@@ -80,7 +80,7 @@ def _print_uses(file: Path, uses: "Sequence[Use]", *, as_json: bool) -> None:
         if as_json:
             told = {"name": use.name, "verdict": use.row.verdict, "here": use.row.here}
             place = {"file": str(file), "cell": use.cell, "line": use.line, "column": use.column}
-            output.print_json({**place, **told, "sentence": use.row.sentence.strip()})
+            output.print_json({**place, **told, "text": use.row.text})
             continue
         # What there is to say stands at the first of many uses.
         text = "" if use.row.text in said else f": {use.row.text}"

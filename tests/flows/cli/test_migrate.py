@@ -84,7 +84,7 @@ def test_for_programs_it_prints_json_and_starts_without_what_runs_need(folder):
         "name": "DataConnector",
         "verdict": "same",
         "here": "DataConnector",
-        "sentence": "",
+        "text": "DataConnector",
     }
     assert uses[-2] == {"file": str(folder / "sub" / "a.ipynb"), "cell": 1, "passed_over": True}
     assert uses[-1]["uses"] == {
