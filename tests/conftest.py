@@ -27,6 +27,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import environment, prefect_database, programs, second_try, time_left
 from tests.ports import free_port
+from tests.thoroughness import THOROUGH
 
 if TYPE_CHECKING:
     from partwise.store.store import Store
@@ -90,6 +91,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile(
     "partwise",
     derandomize=True,
+    max_examples=100 if THOROUGH else 60,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],

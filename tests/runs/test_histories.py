@@ -336,7 +336,7 @@ def follow(make_runs: Callable[[], RunMaker], steps: list, watch: Watch) -> None
 
 
 @given(steps=STEPS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_readers_see_one_complete_generation_or_all_of_one_attempt(make_runs, watch, steps) -> None:
     follow(make_runs, steps, watch)
 

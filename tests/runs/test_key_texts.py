@@ -50,7 +50,7 @@ def arrays(draw: st.DrawFn, size: int) -> pa.Array:
     return make(drawn, kind)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.integers(1, 3).flatmap(lambda n: st.lists(arrays(4), min_size=n, max_size=n)))
 @example([pa.array([1, 2, 3, 4], pa.duration("ns"))])
 @example([pa.array([10**15 + 1, 10**15 + 2], pa.timestamp("ns", "UTC")), pa.array(["a\r\n", ","])])

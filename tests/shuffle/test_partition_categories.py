@@ -67,7 +67,7 @@ def table_of(rows: list, order: list[str]) -> pa.Table:
     )
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(rows=ROWS, others=ROWS, order=st.permutations(LETTERS), shards=st.sampled_from([1, 4]))
 def test_neighbours_make_no_difference(rows, others, order, shards, tmp_path_factory):
     """A partition is what a loop over groups has, whatever was added to others, and before them."""
@@ -167,7 +167,7 @@ def seen(rows: pa.Table) -> tuple:
     return str(rows.schema), str(shown)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(steps=STEPS)
 def test_what_is_kept_is_what_a_fresh_run_would_make(steps, tmp_path_factory):
     """Random histories of rows: equal fingerprints mean that a function sees the same."""

@@ -125,7 +125,7 @@ class Lines:
 
 
 @given(case=written())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_what_is_written_with_options_is_read_with_them(case, tmp_path_factory):
     found, content, options = case
     path = tmp_path_factory.mktemp("csv") / "x.csv"
@@ -147,7 +147,7 @@ def test_what_is_written_with_options_is_read_with_them(case, tmp_path_factory):
     names=st.lists(NAMES, min_size=2, unique=True),
 )
 @settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_what_a_header_and_a_byte_order_mark_say_is_found_out(
     delimiter, mark, names, tmp_path_factory, caplog

@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
     return path
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(
     most=st.integers(1, 12) | st.integers(1, 400),
     size_bytes=st.sampled_from([1, 900, 5_000, 1 << 26]),
@@ -68,7 +68,7 @@ def test_narrowed_blocks_keep_their_names_and_a_column_of_that_name_stays() -> N
     assert about.fingerprint != other.fingerprint != open_source(table).description().fingerprint
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(most=st.integers(1, 1300))
 def test_a_sample_is_the_same_rows_each_time(folder, most) -> None:
     source = open_source(folder)
