@@ -20,7 +20,7 @@ from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.events import emit_event
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
-from partwise.flows.operations.deploy import CRASH_AUTOMATION
+from partwise.flows.operations.automations import CRASH_AUTOMATION
 from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.runs.run import Run
 from tests.flows.operations.project import Production, processes_of, wait_until
