@@ -50,13 +50,15 @@ class StepFunction(Generic[P, R]):
         from prefect import task
         from prefect.cache_policies import NO_CACHE
 
+        # None is its default, which its types leave out.
+        retries: Any = self._retries
         decorate: Any = task(
             name=self.name,
             task_run_name=self._run_name,
             # Prefect's own policy hashes all arguments, and cannot hash a Dask client.
             cache_policy=NO_CACHE,
             persist_result=False,
-            retries=self._retries,
+            retries=retries,
         )
         made: Task[P, R] = decorate(self.fn)
         return made

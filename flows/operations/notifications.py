@@ -134,11 +134,11 @@ def automations_of(
     notification: Notification, block: UUID, deployments: Sequence[UUID]
 ) -> list[AutomationCore]:
     """Return the automations that send a notification of what becomes of deployments by a block."""
-    of_deployments = {
+    of_deployments: dict[str, str | list[str]] = {
         "prefect.resource.id": [f"prefect.deployment.{each}" for each in deployments],
         "prefect.resource.role": "deployment",
     }
-    flow_runs = {"prefect.resource.id": "prefect.flow-run.*"}
+    flow_runs: dict[str, str | list[str]] = {"prefect.resource.id": "prefect.flow-run.*"}
     ended_badly = EventTrigger(
         posture=Posture.Reactive,
         expect={RUN_COMPLETED},
