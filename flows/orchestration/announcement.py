@@ -11,6 +11,7 @@ from prefect.events import emit_event
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.runtime import deployment, flow_run
 
+from partwise.errors import PartwiseError
 from partwise.flows.orchestration.endings import explain, message_of
 from partwise.formatting import shortened
 from partwise.outcomes import PartitionStatus, RunStatus
@@ -49,9 +50,17 @@ def announce(run: Run | Pipeline) -> None:
             "kind": run.kind,
             "status": run.status.value,
             "store": run.store.url,
-            "text": told_of(run),
+            "text": _text_of(run),
         },
     )
+
+
+def _text_of(run: Run | Pipeline) -> str:
+    try:
+        return told_of(run)
+    except PartwiseError as error:
+        # The run is complete, though its ledger cannot be read just now.
+        return f"{run.run_id} ended with {run.status.value}. Nothing more can be read: {error}"
 
 
 def told_of(run: Run | Pipeline) -> str:

@@ -97,6 +97,7 @@ def test_deploying_again_makes_nothing_twice(production: Production) -> None:
     said = production.project.cli("deploy")
     assert "30 2 * * * Europe/Amsterdam, off" in said
     assert "event (run-inference after train-models/nightly-train), on" in said
+    assert "notify  partwise: off, as the server has no block slack-webhook/ops" in said
     assert ids(production) == before
     assert [one.id for one in client.read_automations_by_name(CRASH_AUTOMATION)] == [automation.id]
     chain = client.read_automations_by_name("run-inference after train-models/nightly-train")
