@@ -155,6 +155,16 @@ def begin_step(function: StepFunction[P, R], *args: P.args, **kwargs: P.kwargs) 
     return future
 
 
+class Handed(Generic[R]):
+    """A value within a failed state: Prefect writes into its log what states have."""
+
+    def __init__(self, value: R) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return "..."
+
+
 def shown_as_failed(value: R, status: RunStatus, message: str) -> R:
     """Return what a step returns whose task run Prefect is to show as failed, named for a status.
 
@@ -164,7 +174,7 @@ def shown_as_failed(value: R, status: RunStatus, message: str) -> R:
         return value
     from prefect.states import Failed
 
-    state: Any = Failed(name=status.value, message=message, data=value)
+    state: Any = Failed(name=status.value, message=message, data=Handed(value))
     return cast("R", state)
 
 
@@ -179,7 +189,7 @@ def value_of(begun: Step[R]) -> R:
     # Not raised, that is what Prefect gives of a task run that ended by an error.
     if isinstance(value, BaseException):
         raise value
-    return cast("R", value)
+    return cast("R", value.value if isinstance(value, Handed) else value)
 
 
 def await_steps(
