@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from partwise.flows.run_inference import run_inference
     from partwise.flows.run_script import run_script
     from partwise.flows.scale_cluster import scale_cluster
+    from partwise.flows.tidy_store import tidy_store
     from partwise.flows.train_distributed import train_distributed
     from partwise.flows.train_models import train_models
     from partwise.flows.tune_model import tune_model
@@ -40,6 +41,7 @@ __all__ = [
     "run_inference",
     "run_script",
     "scale_cluster",
+    "tidy_store",
     "train_distributed",
     "train_models",
     "tune_model",

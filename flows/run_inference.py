@@ -9,6 +9,7 @@ from partwise.flows.running.environments import resolve_packages
 from partwise.flows.running.execute_shards import execute
 from partwise.planning.models import models_of_call, newer_versions, with_versions_of_before
 from partwise.planning.partitions import prepare_inference
+from partwise.planning.previous_runs import with_previous_models
 from partwise.runs.run import Run
 from partwise.tasks.publish_rows import with_output
 from partwise.tasks.steps import run_logger
@@ -18,8 +19,9 @@ from partwise.tasks.steps import run_logger
 def run_inference(call: InferCall) -> Run:
     """Infer every partition with its own model of a training run, and keep the predictions.
 
-    A partition without a model is FAILED with ModelNotFoundError, alone, unless a fallback answers
-    for it. Predictions are Parquet files in the run's folder `predictions`, the key columns first.
+    A partition without a model is FAILED with ModelNotFoundError, alone, unless a fallback, or the
+    model that its key had before, answers for it. Predictions are Parquet files in the run's folder
+    `predictions`, the key columns first.
 
     Example:
         >>> run = run_inference("new.parquet", "store", training_run_id="sales-1")  # doctest: +SKIP
@@ -42,11 +44,14 @@ def run_inference(call: InferCall) -> Run:
     pinned = with_versions_of_before(call, store)
     for sentence in newer_versions(call, pinned, store):
         run_logger().info("%s", sentence)
+    models, sentence = with_previous_models(models_of_call(pinned, store), pinned, store)
+    if sentence:
+        run_logger().info("%s", sentence)
     output = open_output(call.output)
     plan = prepare_inference(
         pinned,
         open_rows_of(call),
-        models_of_call(pinned, store),
+        models,
         output=output,
         earlier_keys=earlier_keys(call),
         packages=resolve_packages(call),

@@ -22,8 +22,8 @@ _MODULES = {
     "partwise.flows": (
         *("compare_models", "evaluate_predictions", "export_models", "export_transformers"),
         *("find_portfolio", "lifecycle", "map_partitions", "model_pipeline", "promote_models"),
-        *("run_inference", "run_script", "scale_cluster", "train_distributed", "train_models"),
-        *("tune_model", "validate_exports"),
+        *("run_inference", "run_script", "scale_cluster", "tidy_store", "train_distributed"),
+        *("train_models", "tune_model", "validate_exports"),
     ),
     "partwise.outcomes": ("PartitionStatus", "Result", "RunStatus", "Skip"),
     "partwise.connector.context": ("PartitionContext",),

@@ -19,6 +19,15 @@ NullKeys = Literal["error", "drop", "keep"]
 """What happens to a row whose key is null: refuse the data, leave the row out, or keep it as the
 partition of the null key."""
 
+OnMissingModel = Literal["fail", "skip", "previous", "previous-or-skip"]
+"""What becomes of a partition without a model."""
+
+ASKS_PREVIOUS: tuple[OnMissingModel, ...] = ("previous", "previous-or-skip")
+"""Which of these ask earlier runs first."""
+
+SKIPS: tuple[OnMissingModel, ...] = ("skip", "previous-or-skip")
+"""Which of these skip it in the end."""
+
 Format = Literal["parquet", "csv", "json", "orc", "ipc", "excel"]
 """The formats of files; json: a JSON object on each line."""
 

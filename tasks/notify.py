@@ -14,7 +14,7 @@ def check_notified(name: str) -> None:
         InputError: There is none of this name, it sends none, or no server is named that has it.
     """
     if name:
-        _load(name)
+        _known(name)
 
 
 def notify(name: str, subject: str, body: str) -> None:
@@ -22,17 +22,35 @@ def notify(name: str, subject: str, body: str) -> None:
     if not name:
         return
     try:
-        _load(name).notify(body, subject)
+        _known(name)
+        send(name, subject, body)
     except Exception as error:
         run_logger().warning("No notification went out by %s: %s", name, error)
 
 
-def _load(name: str) -> Any:
+def send(name: str, subject: str, body: str) -> None:
+    """Send a notification by a saved block.
+
+    Raises:
+        InputError: There is none of this name, or it sends none.
+        Exception: What the block says where it cannot send.
+    """
+    block = _load(name)
+    # Else those of Slack and mail only log that nothing went out.
+    with block.raise_on_failure():
+        block.notify(body, subject)
+
+
+def _known(name: str) -> None:
     if is_direct():
         raise InputError(
             f"notified is {name!r}, a block that a Prefect server keeps, and none is named: set "
             "PREFECT_API_URL to its address, or leave notified out."
         )
+    _load(name)
+
+
+def _load(name: str) -> Any:
     from prefect.blocks.abstract import NotificationBlock
     from prefect.blocks.core import Block
 

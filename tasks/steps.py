@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from partwise.engine.driver.cluster_watch import Logger
 from partwise.engine.failures import describe_error
+from partwise.outcomes import RunStatus
 from partwise.tasks.direct_lines import direct_logger
 from partwise.tasks.flow_run import is_direct
 
@@ -38,8 +39,10 @@ _name: ContextVar[str] = ContextVar("partwise_direct_run", default="")
 class StepFunction(Generic[P, R]):
     """A function that is a task of Prefect's within a flow run."""
 
-    def __init__(self, fn: Callable[P, R], name: str, run_name: str) -> None:
-        self.fn, self.name, self._run_name = fn, name, run_name
+    def __init__(
+        self, fn: Callable[P, R], name: str, run_name: str, retries: int | None = None
+    ) -> None:
+        self.fn, self.name, self._run_name, self._retries = fn, name, run_name, retries
 
     @functools.cached_property
     def task(self) -> "Task[P, R]":
@@ -47,27 +50,33 @@ class StepFunction(Generic[P, R]):
         from prefect import task
         from prefect.cache_policies import NO_CACHE
 
+        # None is its default, which its types leave out.
+        retries: Any = self._retries
         decorate: Any = task(
             name=self.name,
             task_run_name=self._run_name,
             # Prefect's own policy hashes all arguments, and cannot hash a Dask client.
             cache_policy=NO_CACHE,
             persist_result=False,
+            retries=retries,
         )
         made: Task[P, R] = decorate(self.fn)
         return made
 
 
-def step(name: str, run_name: str) -> Callable[[Callable[P, R]], StepFunction[P, R]]:
+def step(
+    name: str, run_name: str, retries: int | None = None
+) -> Callable[[Callable[P, R]], StepFunction[P, R]]:
     """Decorate a function as a step.
 
     Args:
         name: Of its task in Prefect.
         run_name: Of each task run; arguments stand in it in braces.
+        retries: How often Prefect begins a task run again; None: as its settings say.
     """
 
     def decorate(fn: Callable[P, R]) -> StepFunction[P, R]:
-        return StepFunction(fn, name, run_name)
+        return StepFunction(fn, name, run_name, retries)
 
     return decorate
 
@@ -144,6 +153,43 @@ def begin_step(function: StepFunction[P, R], *args: P.args, **kwargs: P.kwargs) 
     # Of an executor, Python would wait as it exits: a step that hangs is left to itself.
     threading.Thread(target=work, name=f"partwise-{function.name}", daemon=True).start()
     return future
+
+
+class Handed(Generic[R]):
+    """A value within a failed state: Prefect writes into its log what states have."""
+
+    def __init__(self, value: R) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+def shown_as_failed(value: R, status: RunStatus, message: str) -> R:
+    """Return what a step returns whose task run Prefect is to show as failed, named for a status.
+
+    The work goes on: `value_of` the step is the value.
+    """
+    if is_direct():
+        return value
+    from prefect.states import Failed
+
+    state: Any = Failed(name=status.value, message=message, data=Handed(value))
+    return cast("R", state)
+
+
+def value_of(begun: Step[R]) -> R:
+    """Wait for the end of a step, and return its value, also where it is shown as failed.
+
+    Raises:
+        Exception: What the step raised.
+    """
+    future: Any = begun
+    value: Any = future.result() if is_direct() else future.result(raise_on_failure=False)
+    # Not raised, that is what Prefect gives of a task run that ended by an error.
+    if isinstance(value, BaseException):
+        raise value
+    return cast("R", value.value if isinstance(value, Handed) else value)
 
 
 def await_steps(

@@ -366,7 +366,7 @@ def test_what_is_pinned_runs_on_every_python_that_partwise_does():
 def test_deployments_name_flows_that_exist():
     document = yaml.safe_load((ROOT / "prefect.yaml").read_text())
     deployments = document["deployments"]
-    assert len(deployments) == 19
+    assert len(deployments) == 20
     code = (
         "import sys; from prefect.flows import load_flow_from_entrypoint as load;"
         "print(*[load(name).name for name in sys.argv[1:]])"
@@ -379,6 +379,7 @@ def test_deployments_name_flows_that_exist():
     flows += ["model-pipeline", "export-transformers"]
     flows += ["scale-cluster"]
     scheduled = ["train-models", "run-inference", "lifecycle", "model-pipeline"]
+    scheduled += ["tidy-store"]
     assert output.split() == [*flows, *scheduled]
 
 

@@ -282,13 +282,21 @@ def _end(folder: Path, services: Services, *, prints: bool = True) -> None:
 def _deploy(
     project: "ProjectFile", api_url: str, pool_type: str | None, *, keeps_schedules: bool
 ) -> "list[Deployed]":
-    from partwise.flows.operations.deploy import CRASH_AUTOMATION, deploy
+    from partwise.flows.operations.automations import CRASH_AUTOMATION
+    from partwise.flows.operations.deploy import deploy
+    from partwise.flows.operations.notifications import save_notifications
 
     output.tell(f"deploying {len(project.deployments)} deployments to {api_url}")
     done = deploy(project, api_url, pool_type, keeps_schedules=keeps_schedules)
     rows = [(one.name, "; ".join(one.started_by) or "on demand") for one in done]
     output.print_table(("deployment", "started by"), rows)
     output.console().print(f"automation  {CRASH_AUTOMATION}", markup=False)
+    # Of what is on demand somebody sees the end who began it.
+    told_of = [one.id for one in done if one.started_by]
+    for line in save_notifications(
+        project.notifications, told_of, api_url, keeps_switches=keeps_schedules
+    ):
+        output.console().print(f"notify  {line}", markup=False)
     for sentence in (sentence for one in done for sentence in one.awaits_unknown):
         output.tell(f"warning: {sentence}")
     return done

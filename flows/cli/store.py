@@ -10,12 +10,10 @@ from partwise.flows.cli.exit_codes import FAILURE
 from partwise.flows.cli.moments import moment_of
 from partwise.flows.cli.options import Json, StoreUrl
 from partwise.flows.cli.parsing import COMMON
-from partwise.formatting import counted, size
+from partwise.formatting import size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from partwise.catalogs.retention import OldRun, RunGarbage
+    from partwise.catalogs.retention import Tidied, Tidying
 
 stores = App(
     name="store",
@@ -53,76 +51,47 @@ def collect(
     """
     from partwise.catalogs import retention
     from partwise.flows.cli.run_removal import is_sure
-    from partwise.runs.contents import list_runs
     from partwise.store.store import Store
 
     opened, before = Store.parse(store), moment_of(older_than, "--older-than")
-    versions = retention.collect_catalogs(opened, keep=keep_last, before=before, dry_run=True)
-    freed = {path for path, _ in versions}
-    old = retention.old_runs(opened, keep=keep_last, before=before, pattern=name, freed=freed)
-    going = retention.in_order_of_removal(opened, old)
-    sizes = {each: retention.size_of(opened, each, freed) for each in going}
+    planned = retention.plan_tidying(opened, keep=keep_last, before=before, pattern=name)
     if not as_json:
-        _print_old(old, sizes)
-    if not dry_run:
-        if going and not yes and not is_sure(going):
-            output.tell("nothing was deleted")
-            return FAILURE
-        versions = retention.collect_catalogs(opened, keep=keep_last, before=before, dry_run=False)
-    said = {each.run_id: each.kept_by for each in old if each.kept_by}
-    for run_id in [] if dry_run else going:
-        removed = retention.remove_old(opened, run_id)
-        if isinstance(removed, str):
-            said[run_id] = removed
-            output.tell(f"{run_id} stays: {removed}")
-    others = [each for each in list_runs(opened) if each not in sizes]
-    rest = retention.collect_rest(opened, others, dry_run=dry_run)
+        _print_old(planned)
+    if planned.sizes and not dry_run and not yes and not is_sure([*planned.sizes]):
+        output.tell("nothing was deleted")
+        return FAILURE
+    done = retention.tidy(opened, planned, dry_run=dry_run)
+    for run_id in planned.sizes:
+        if run_id in done.kept:
+            output.tell(f"{run_id} stays: {done.kept[run_id]}")
     if as_json:
-        for run_id in going:
-            record = {"run_id": run_id, "size_bytes": sizes[run_id]}
-            output.print_json({**record, "deleted": not dry_run and run_id not in said})
-        for run_id, why in said.items():
-            output.print_json({"run_id": run_id, "deleted": False, "kept_by": why})
-    gone = [each for each in going if each not in said]
-    _print_rest(versions, gone, sum(sizes[each] for each in gone), rest, dry_run, as_json)
+        _print_json(planned, done)
+    else:
+        for line in done.lines:
+            output.console().print(line, markup=False)
     return 0
 
 
-def _print_old(old: "Sequence[OldRun]", sizes: dict[str, int]) -> None:
+def _print_old(planned: "Tidying") -> None:
     out = output.console()
-    for each in old:
+    for each in planned.old:
         if each.kept_by:
             out.print(f"{'stays':>10}  {each.run_id}: {each.kept_by}", markup=False)
         else:
             about = f"{each.kind}, {each.at:%Y-%m-%d}"
-            out.print(f"{size(sizes[each.run_id]):>10}  {each.run_id} ({about})", markup=False)
+            freed = size(planned.sizes[each.run_id])
+            out.print(f"{freed:>10}  {each.run_id} ({about})", markup=False)
 
 
-def _print_rest(
-    versions: "Sequence[tuple[str, int]]",
-    gone: "Sequence[str]",
-    size_bytes: int,
-    rest: "Sequence[RunGarbage]",
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    """Print what else goes, or would: each file as JSON, else how many there are."""
-    found = [each for run in rest if run.garbage for each in run.garbage.files]
-    waiting = [each for run in rest if run.garbage for each in run.garbage.waiting]
-    if as_json:
-        output.print_garbage(
-            [*versions, *found], "", dry_run=dry_run, as_json=True, waiting=waiting
-        )
-        return
-    out, verb = output.console(), "would be deleted" if dry_run else "deleted"
-    out.print(f"{counted(len(gone), 'run')} {verb}, {size(size_bytes)}", markup=False)
-    for files, what in ((versions, "of old versions of catalogs"), (found, "of other runs")):
-        total = size(sum(each for _, each in files))
-        out.print(f"{counted(len(files), 'file')} {what} {verb}, {total}", markup=False)
-    for run in rest:
-        if run.why:
-            out.print(f"not looked into: {run.run_id}: {run.why}", markup=False)
-    if waiting:
-        total = size(sum(each for _, each in waiting))
-        them = counted(len(waiting), "more file")
-        out.print(f"{them} of other runs, {total}: once readers have had their day", markup=False)
+def _print_json(planned: "Tidying", done: "Tidied") -> None:
+    """Print an object for each run that is old, and for each file of others."""
+    for run_id, size_bytes in planned.sizes.items():
+        record = {"run_id": run_id, "size_bytes": size_bytes}
+        output.print_json({**record, "deleted": not done.dry_run and run_id not in done.kept})
+    for run_id, why in done.kept.items():
+        output.print_json({"run_id": run_id, "deleted": False, "kept_by": why})
+    found = [each for run in done.rest if run.garbage for each in run.garbage.files]
+    waiting = [each for run in done.rest if run.garbage for each in run.garbage.waiting]
+    output.print_garbage(
+        [*done.versions, *found], "", dry_run=done.dry_run, as_json=True, waiting=waiting
+    )

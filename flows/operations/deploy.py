@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -24,8 +23,6 @@ from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterNam
 from prefect.client.schemas.objects import DeploymentSchedule, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
-from prefect.events.actions import ChangeFlowRunState
-from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled, Crashed
@@ -33,6 +30,8 @@ from prefect.workers.utilities import get_default_base_job_template_for_infrastr
 
 from partwise.blocks.saved import BLOCKS
 from partwise.errors import InputError, ServiceError
+from partwise.flows.operations.automations import OURS, crash_automation, save_automation
+from partwise.flows.operations.notifications import Notification, notifications_of
 from partwise.flows.orchestration.announcement import DEPLOYMENT_LABEL
 from partwise.formatting import did_you_mean
 from partwise.renamed import old_names_in
@@ -41,14 +40,10 @@ from partwise.scripts.pool_template import extended
 
 PROJECT_FILE = "prefect.yaml"
 """All that partwise has: what is not registered cannot be created in the UI."""
-TAG = "partwise"
 PROCESS = "process"
 """The type of a work pool where nobody says another: its flow runs are processes of the worker."""
-CRASH_AUTOMATION = "partwise: flow runs without a heartbeat have crashed"
 ONLY_PYTHON = "From Python also"
 """How the sentence begins that says what no form can hold."""
-SILENCE_S = 90
-"""Three heartbeats: one may be late on a busy machine."""
 TAIL_LINES = 15
 HAS_NO_END = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 
@@ -61,6 +56,7 @@ class ProjectFile:
     document: Mapping[str, Any] = field(repr=False)
     pools: tuple[str, ...]
     """The work pools that its deployments are in."""
+    notifications: tuple[Notification, ...] = ()
     left: tuple[str, ...] = ()
     """The deployments that stay where they are: something starts them, and would do so twice."""
 
@@ -106,6 +102,7 @@ def read_project(folder: Path, pool: str | None = None) -> ProjectFile:
         for sentence in old_names_in(flow, deployment.get("parameters") or {}):
             # Else the flow run would say so, on the night that it is due.
             raise InputError(f"{path}, deployment {deployment.get('name')!r}: {sentence}.")
+    notifications = notifications_of(document)
     left: tuple[str, ...] = ()
     if pool is not None:
         there = [one for one in deployments if _can_be_in(one, pool)]
@@ -119,7 +116,14 @@ def read_project(folder: Path, pool: str | None = None) -> ProjectFile:
     pools = {deployment.get("work_pool", {}).get("name") for deployment in deployments}
     if None in pools:
         raise InputError(f"{path} has a deployment without work_pool.name; or give --pool.")
-    return ProjectFile(folder=folder, document=document, pools=tuple(sorted(pools)), left=left)
+    return ProjectFile(
+        folder=folder,
+        document=document,
+        pools=tuple(sorted(pools)),
+        # They are of what something starts, which stays where it is when another pool is named.
+        notifications=() if pool is not None else tuple(notifications),
+        left=left,
+    )
 
 
 def _can_be_in(deployment: Mapping[str, Any], pool: str) -> bool:
@@ -173,7 +177,8 @@ def _deploy(
         _adapt_schemas(client, project)
         if keeps_schedules:
             _restore_schedules(client, project, older)
-        save_crash_automation(client)
+        # A user who has switched it off had a reason.
+        save_automation(client, crash_automation(), keeps_switch=True)
         done = [_describe(client, deployment) for deployment in _ours(client, project)]
         return [replace(one, awaits_unknown=_unknown(client, project, one, done)) for one in done]
 
@@ -332,7 +337,7 @@ def _describe(client: SyncPrefectClient, deployment: DeploymentResponse) -> Depl
     started_by += [
         f"event ({one.name}), {'on' if one.enabled else 'off'}"
         for one in owned
-        if one.name != CRASH_AUTOMATION
+        if not one.name.startswith(OURS)
     ]
     return Deployed(
         name=f"{flow.name}/{deployment.name}", id=deployment.id, started_by=tuple(started_by)
@@ -382,60 +387,6 @@ def _when(schedule: DeploymentSchedule) -> str:
             return f"schedule {rule.rrule} {rule.timezone or 'UTC'}"
         case _:
             return "schedule"
-
-
-def crash_automation() -> AutomationCore:
-    """Return what marks as crashed each flow run of ours that sends no heartbeat any more.
-
-    The worker does so when its flow run's process dies; this is for when the worker died as well.
-    """
-    return AutomationCore(
-        name=CRASH_AUTOMATION,
-        description=(
-            f"A flow run tagged `{TAG}` of which nothing was heard for {SILENCE_S} s, though it had"
-            " sent a heartbeat and had not ended, is marked as crashed. `partwise deploy` keeps"
-            " this automation up to date."
-        ),
-        trigger=EventTrigger(
-            posture=Posture.Proactive,
-            match={"prefect.resource.id": "prefect.flow-run.*"},
-            match_related={
-                "prefect.resource.id": f"prefect.tag.{TAG}",
-                "prefect.resource.role": "tag",
-            },
-            after={"prefect.flow-run.heartbeat"},
-            # Any event, also that of its end: who has ended is not waited for.
-            expect={"prefect.flow-run.*"},
-            for_each={"prefect.resource.id"},
-            threshold=1,
-            within=timedelta(seconds=SILENCE_S),
-        ),
-        actions=[
-            ChangeFlowRunState(
-                name=None,
-                force=False,
-                state=StateType.CRASHED,
-                message=(
-                    f"No heartbeat for {SILENCE_S} s: the process or its machine is gone. "
-                    "What was committed is in the store; Retry goes on with the rest."
-                ),
-            )
-        ],
-    )
-
-
-def save_crash_automation(client: SyncPrefectClient) -> UUID:
-    """Create the automation, or update the one that has its name; more of that name are deleted."""
-    wanted = crash_automation()
-    found = client.read_automations_by_name(CRASH_AUTOMATION)
-    if not found:
-        return client.create_automation(wanted)
-    for one in found[1:]:
-        client.delete_automation(one.id)
-    # A user who has switched it off had a reason.
-    wanted = wanted.model_copy(update={"enabled": found[0].enabled})
-    client.update_automation(found[0].id, wanted)
-    return found[0].id
 
 
 def end_flow_runs(api_url: str, flow_run_ids: set[str]) -> list[str]:

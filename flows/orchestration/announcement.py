@@ -4,17 +4,28 @@ from collections.abc import Mapping
 from typing import Any
 
 import httpx
+import pyarrow as pa
+import pyarrow.compute as pc
 from prefect.context import FlowRunContext
 from prefect.events import emit_event
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.runtime import deployment, flow_run
 
+from partwise.errors import PartwiseError
+from partwise.flows.orchestration.endings import explain, message_of
+from partwise.formatting import shortened
+from partwise.outcomes import PartitionStatus, RunStatus
+from partwise.runs.key_texts import key_texts
+from partwise.runs.ledger import skip_reasons
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
 
 RUN_COMPLETED = "partwise.run.completed"
 CATALOG_PROMOTED = "partwise.catalog.promoted"
 DEPLOYMENT_LABEL = "partwise.deployment"
+MOST_KEYS = 20
+"""Failed keys that are named."""
+_FAILED = [PartitionStatus.FAILED.value, PartitionStatus.INTERNAL_ERROR.value]
 
 
 def announce(run: Run | Pipeline) -> None:
@@ -22,7 +33,8 @@ def announce(run: Run | Pipeline) -> None:
 
     Its resource is `partwise.run.<run_id>`, with the labels `partwise.kind`, `partwise.status` and
     `partwise.deployment` ("train-models/nightly-train"; empty for a flow that was called). The
-    payload has `run_id`, `kind`, `status` and `store`.
+    payload has `run_id`, `kind`, `status` and `store`, and in `text` what a person is told of the
+    end: of failures the causes and the keys.
     """
     emit_event(
         event=RUN_COMPLETED,
@@ -38,8 +50,37 @@ def announce(run: Run | Pipeline) -> None:
             "kind": run.kind,
             "status": run.status.value,
             "store": run.store.url,
+            "text": _text_of(run),
         },
     )
+
+
+def _text_of(run: Run | Pipeline) -> str:
+    try:
+        return told_of(run)
+    except PartwiseError as error:
+        # The run is complete, though its ledger cannot be read just now.
+        return f"{run.run_id} ended with {run.status.value}. Nothing more can be read: {error}"
+
+
+def told_of(run: Run | Pipeline) -> str:
+    """Return what a person is told of the end of a run, in a few lines."""
+    if isinstance(run, Pipeline):
+        bad = [told_of(each) for each in run.runs if each.status is not RunStatus.SUCCESS]
+        return "\n".join([run.message, *bad])
+    if run.status is RunStatus.SUCCESS:
+        return message_of(run)
+    lines = [explain(run)]
+    if reasons := skip_reasons(run.ledger):
+        lines.append(f"Skipped: {reasons}.")
+    ledger = run.newest.ledger
+    wrong = ledger.filter(pc.is_in(ledger["status"], value_set=pa.array(_FAILED)))
+    if wrong.num_rows:
+        keys = "; ".join(shortened(key) for key in key_texts(wrong, MOST_KEYS))
+        more = wrong.num_rows - MOST_KEYS
+        lines.append(f"Failed keys: {keys}{f'; and {more:,} more' if more > 0 else ''}.")
+        lines.append(f"partwise runs show {run.run_id} --failures --store '{run.store.url}'")
+    return "\n".join(lines)
 
 
 def announce_version(name: str, version: int, store: str, payload: Mapping[str, Any]) -> None:

@@ -38,6 +38,7 @@ from partwise.flows.orchestration.run_flow import (
 )
 from partwise.flows.orchestration.states import ended_early, refused, state_of, unexpected
 from partwise.flows.orchestration.suspension import suspension
+from partwise.outcomes import RunStatus
 from partwise.redaction import masked
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
@@ -94,6 +95,12 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
                 start_embedded_server()
                 run: R = super().__call__(*bound.args, **bound.kwargs)
                 return run
+        except RunFailedError as error:
+            if error.run is None or error.run.status is not RunStatus.PARTIAL_FAILURE:
+                raise
+            # Only Prefect was to take it for failed.
+            partial: R = error.run
+            return partial
         except httpx.HTTPError as error:
             if not ended:
                 raise
@@ -131,7 +138,8 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
         if not is_work_pool(arguments.get("cluster")):
             # There, the flow run that did the work has announced it.
             announce(run)
-        return state_of(run)
+        execution = arguments.get("execution")
+        return state_of(run, getattr(execution, "partial_failure", "completed"))
 
     def validate_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Validate all parameters but those that hold data.

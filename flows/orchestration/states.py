@@ -1,6 +1,6 @@
 """The Prefect states that runs end in, and what they tell whoever looks at a flow run."""
 
-from typing import Any
+from typing import Any, Literal
 
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
@@ -14,11 +14,14 @@ from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
 
 
-def state_of(run: Run | Pipeline) -> State[Any]:
+def state_of(
+    run: Run | Pipeline, partial_failure: Literal["completed", "failed"] = "completed"
+) -> State[Any]:
     """Return the Prefect state that a run, or a pipeline of runs, ends its flow run in.
 
-    SUCCESS is Completed; PARTIAL_FAILURE and SKIPPED are Completed with these names; FAILURE is
-    Failed; CANCELLED is Cancelled. The latter two hold an error, which calling the flow raises.
+    SUCCESS is Completed; PARTIAL_FAILURE and SKIPPED are Completed with these names, or as
+    `partial_failure` says Failed; FAILURE is Failed; CANCELLED is Cancelled. These two hold an
+    error, which calling the flow raises.
     """
     message = run.message if isinstance(run, Pipeline) else message_of(run)
     if isinstance(run, Run):
@@ -30,6 +33,9 @@ def state_of(run: Run | Pipeline) -> State[Any]:
     match run.status:
         case RunStatus.SUCCESS:
             return Completed(message=message, data=run)
+        case RunStatus.PARTIAL_FAILURE as status if partial_failure == "failed":
+            # Prefect wants an error there; who called gets the run that it has.
+            return Failed(name=status.value, message=message, data=RunFailedError(message, run))
         case status:
             return Completed(name=status.value, message=message, data=run)
 

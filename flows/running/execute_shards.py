@@ -33,7 +33,7 @@ from partwise.shuffle.size_warnings import warnings_of
 from partwise.store.signing import is_configured
 from partwise.tasks.load_partitions import load_partitions
 from partwise.tasks.run_shards import step_of
-from partwise.tasks.steps import await_steps, begin_step, run_logger, run_step
+from partwise.tasks.steps import await_steps, begin_step, run_logger, run_step, value_of
 
 MOST_GROUPS = 64
 """Prefect task runs of a flow run, at most, besides the one that loads."""
@@ -205,5 +205,5 @@ def _drive(
         except interrupts():
             # Workers commit what they have; the run is then completed as cancelled, not left open.
             driver.stop(CANCELLED, CANCEL_TIMEOUT_S)
-        receipts = [receipt for begun in steps for receipt in begun.result()]
+        receipts = [receipt for begun in steps for receipt in value_of(begun)]
     return driver, receipts

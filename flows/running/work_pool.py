@@ -40,6 +40,7 @@ from partwise.flows.orchestration.interruption import allow
 from partwise.flows.orchestration.saved_blocks import open_store
 from partwise.flows.running.sent_parameters import sent_parameters
 from partwise.formatting import did_you_mean
+from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
 from partwise.scripts.infrastructure import (
     CONTAINER_POOLS,
@@ -366,8 +367,8 @@ class _Sent:
                 f"{self.pool.name!r}: {message} What it has committed is kept; the same call with "
                 "on_existing_artifacts='resume' goes on."
             )
-        # FAILURE is that of a run, which is in the store.
-        if state.type is StateType.FAILED and state.name != "FAILURE":
+        # With the name of a status it is that of a run, which is in the store.
+        if state.type is StateType.FAILED and state.name not in [*RunStatus]:
             raise _error_of(message, self.run_id, self.pool.name)
         try:
             return Run.open(self.run_id, self.store)

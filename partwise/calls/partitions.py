@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from partwise.calls.call import FILES, FUNCTION, HOW, CallKind, KeyedCall, Role, drawn_rows
-from partwise.choices import Direction
+from partwise.choices import Direction, OnMissingModel
 from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
 from partwise.models.export_options import ModelFormat
 from partwise.tuning.sampler import SamplerName
@@ -137,8 +137,11 @@ class InferCall(PublishingCall):
     `format`. From Python also a serde."""
     keep_columns: ColumnsParameter = ()
     """Columns of the rows to keep beside the predictions, such as a date."""
-    on_missing_model: Literal["fail", "skip"] = field(default="fail", metadata=HOW)
-    """What becomes of a partition without a model: "fail", or "skip"."""
+    on_missing_model: OnMissingModel = field(default="fail", metadata=HOW)
+    """What becomes of a partition without a model: "fail", "skip", or "previous": it is inferred by
+    the model that its key had in the newest complete run before whose ID differs in its numbers
+    alone, as that of the night before does. Predictions then say in model_run which run that was.
+    A key that no run knows fails, or with "previous-or-skip" is skipped."""
 
 
 @dataclass(frozen=True)

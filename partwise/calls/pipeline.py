@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from partwise.calls.call import WHERE, CallKind, KeyedCall, Role
 from partwise.calls.exports import ExportCall, ValidateCall
@@ -62,6 +62,11 @@ class PipelineCall(KeyedCall):
     the function itself."""
     keep_columns: ColumnsParameter = ()
     """Columns of the rows to keep beside the predictions, such as a date."""
+    on_missing_model: Literal["skip", "previous-or-skip"] = field(
+        default="skip", metadata=Role(decides=False, is_newer=True).metadata
+    )
+    """What becomes of a partition to infer without an export: "skip", or "previous-or-skip"
+    as run_inference has it: by the export that its key had in the pipeline before."""
     serde: SerdeParameter = ""
     """How models are written: the name of a built-in serde. Empty: the native one of the model's
     type. From Python also a serde."""
@@ -124,7 +129,7 @@ class PipelineCall(KeyedCall):
             keep_columns=self.keep_columns,
             null_keys=self.null_keys,
             files=self.files,
-            on_missing_model="skip",
+            on_missing_model=self.on_missing_model,
             **self._of_stage("infer"),
         )
 

@@ -57,6 +57,7 @@ class InferWork:
     fallback: "Constant | ReadyTrainer | None" = None
     """What answers where no level does; None: nothing."""
     on_missing_model: Literal["fail", "skip"]
+    """What becomes of a partition for which no level has a model."""
     on_error: Literal["fail", "next"] = "fail"
     """What becomes of a partition whose model, or function that predicts, raises an error: it is
     FAILED, or the next level is asked."""

@@ -119,6 +119,12 @@ class ExecutionOptions(FormSettings):
         description="Seconds after which the shards of a worker that is not heard of, because it "
         "is stopped, hangs or is cut off, are given to others. It counts as having died.",
     )
+    partial_failure: Literal["completed", "failed"] = Field(
+        title="State of a partial failure",
+        default="completed",
+        description="What Prefect takes a run for of which some partitions failed: completed or "
+        "failed. It shows either as PARTIAL_FAILURE, and the call returns the run in any case.",
+    )
     report_interval_s: float = Field(
         title="Word of what takes long (s)",
         default=60.0,

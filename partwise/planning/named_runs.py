@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from partwise.calls.call import Call
 from partwise.calls.partitions import InferCall
+from partwise.choices import ASKS_PREVIOUS
 from partwise.errors import PartwiseError, RunNotFoundError
 from partwise.planning.models import written_arguments
 from partwise.runs.contents import READ_THREADS, list_runs
@@ -52,6 +53,9 @@ def with_named_runs(call: C, store: Store) -> tuple[C, list[str]]:
         texts = _texts(call, name)
         written = before.get(name) or ()
         earlier = [written] if isinstance(written, str) else list(written)
+        if before.get("on_missing_model") in ASKS_PREVIOUS:
+            # The runs before stand before what the call itself asks next.
+            earlier = earlier[-len(texts) :]
         if len(earlier) != len(texts):
             earlier = [None] * len(texts)
         taken = [
@@ -127,9 +131,17 @@ def _wanted(call: Call, name: str) -> tuple[str, Callable[[Run], bool]]:
 
 
 def newest_run(store: Store, fits: Callable[[Run], bool], pattern: str = "*") -> Run | None:
-    """Return the run that was complete last, of those that fit and have done a partition.
+    """Return the first of `newest_runs` whose ID is of a pattern; None: there is none."""
+    found = newest_runs(store, fits, lambda run_id: fnmatchcase(run_id, pattern))
+    return found[0] if found else None
 
-    One that cannot be read is left out. None: there is none.
+
+def newest_runs(
+    store: Store, fits: Callable[[Run], bool], is_meant: Callable[[str], bool]
+) -> list[Run]:
+    """Return the runs that have done a partition and fit, those that were complete last first.
+
+    `is_meant` chooses by the ID, before a run is opened. One that cannot be read is left out.
     """
 
     def ended(run_id: str) -> tuple[datetime, str, Run] | None:
@@ -139,7 +151,7 @@ def newest_run(store: Store, fits: Callable[[Run], bool], pattern: str = "*") ->
                 return run.shown.finished_at, run_id, run
         return None
 
-    names = [each for each in list_runs(store) if fnmatchcase(each, pattern)]
+    names = [each for each in list_runs(store) if is_meant(each)]
     with ThreadPoolExecutor(READ_THREADS) as threads:
         found = [each for each in threads.map(ended, names) if each is not None]
-    return max(found, key=lambda each: each[:2])[2] if found else None
+    return [run for *_, run in sorted(found, key=lambda each: each[:2], reverse=True)]

@@ -10,7 +10,7 @@ import pyarrow as pa
 from partwise.calls.call import ExecutedCall, KeyedCall
 from partwise.calls.intent import describe_intent
 from partwise.calls.partitions import FunctionCall, InferCall, MapCall, TrainCall
-from partwise.choices import NullKeys
+from partwise.choices import ASKS_PREVIOUS, SKIPS, NullKeys
 from partwise.engine.driver.params import given_params
 from partwise.engine.driver.plan import Plan
 from partwise.engine.infer_work import InferWork
@@ -253,11 +253,12 @@ def prepare_inference(
         serde=models.reader,
         levels=models.levels,
         fallback=models.fallback,
-        on_missing_model=call.on_missing_model,
+        on_missing_model="skip" if call.on_missing_model in SKIPS else "fail",
         on_error=call.on_error,
         key_columns=tuple(names),
         keep_columns=tuple(keep_columns),
-        names_models=bool(call.models or call.fallback),
+        # By what was asked: rows of each night have the same columns, whichever models there were.
+        names_models=bool(call.models or call.fallback or call.on_missing_model in ASKS_PREVIOUS),
         names_classes=not call.predict,
     )
     return plan_of(

@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -9,6 +10,7 @@ import pytest
 
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.retention import in_order_of_removal, old_runs
+from partwise.flows import tidy_store
 from partwise.flows.cli.main import main
 from partwise.runs import removal
 from partwise.runs.contents import list_runs
@@ -140,6 +142,18 @@ class TestCommand:
         assert main([*given, "--yes"]) == 0
         assert list_runs(store) == ["i-2", "t-2", "t-4"]
         assert words(Catalog.open("sales", store)) == {"a": "a 1.0", "b": "b 2.0"}
+
+    def test_the_flow_does_the_same(self, store, caplog) -> None:
+        given = {"keep_last": 1, "older_than_days": 0, "store": store.url}
+        planned = tidy_store(**given, dry_run=True)
+        assert [*planned.runs] == ["i-1", "t-1"]
+        assert {*list_runs(store)} >= {*planned.runs}
+        caplog.set_level(logging.INFO, logger="prefect.flow_runs")
+        done = tidy_store(**given)
+        assert done.runs == planned.runs
+        assert list_runs(store) == ["i-2", "t-2", "t-3", "t-4"]
+        assert "t-2 stays: i-2 uses it" in caplog.text
+        assert "2 runs deleted, " in caplog.text
 
     def test_it_wants_a_yes_and_an_age(self, store, capsys, monkeypatch) -> None:
         monkeypatch.setattr("sys.stdin", io.StringIO())

@@ -90,6 +90,34 @@ def test_a_resume_goes_on_with_the_run_that_it_began_with(call, caplog):
     )
 
 
+def test_a_key_without_a_model_has_that_of_the_night_before(call, caplog):
+    caplog.set_level(logging.INFO, logger="prefect.flow_runs")
+    both = pa.concat_tables([sales(), sales(1.0).set_column(0, "key", pa.array(["b"] * ROWS))])
+    short = pa.concat_tables([sales(), both.slice(ROWS, 2)])
+    few = LightGBMTrainer("value", features=["x"], rounds=3, min_rows=20)
+    train("nightly-1", call, few, both)
+    train("nightly-2", call, few, short)
+    train("regions", call, few, both)
+    given = {"run_id": "used", "on_missing_model": "previous", "fallback": ["run://regi*"], **call}
+    run = run_inference(both, "key", "nightly-*", **given)
+    rows = (
+        run.predictions(["key", "model_run", "model_level"])
+        .group_by("key")
+        .aggregate([("model_run", "max"), ("model_level", "max")])
+    )
+    assert sorted(map(tuple, map(dict.values, rows.to_pylist()))) == [
+        ("a", "nightly-2", 0),
+        ("b", "nightly-1", 1),
+    ]
+    assert "have those of run://nightly-1 (1 key)." in caplog.text
+    assert used_by("used", call)["fallback"] == ["run://nightly-1", "run://regions"]
+    # Whatever was trained since, a resume asks the same runs.
+    train("nightly-3", call, few, both)
+    resumed = run_inference(both, "key", "nightly-*", on_existing_artifacts="resume", **given)
+    assert resumed.document.models == ("run://nightly-2", "run://nightly-1", "run://regions")
+    assert (resumed.kept, resumed.executed) == (2, 0)
+
+
 def test_a_run_of_that_very_name_is_meant(call):
     train("latest", call)
     train("newer", call)

@@ -35,6 +35,7 @@ from partwise.planning.exports import (
 )
 from partwise.planning.models import UsedModels, models_of_call, open_models
 from partwise.planning.partitions import prepare_inference, prepare_mapping, prepare_training
+from partwise.planning.previous_runs import with_previous_models
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.runs.claim import Claim
 from partwise.runs.run import Run
@@ -171,11 +172,11 @@ class TestModels:
     def with_models(self, tmp_path) -> Run:
         return self.made(tmp_path, "pickle")
 
-    def made(self, tmp_path, serde: str = "") -> Run:
-        maker = RunMaker(Store.parse(tmp_path), "trained", "train", serde)
+    def made(self, tmp_path, serde: str = "", run_id: str = "trained", keys: str = "ab") -> Run:
+        maker = RunMaker(Store.parse(tmp_path), run_id, "train", serde)
         maker.begin()
-        maker.commit(("a", "DONE", 1.0), ("b", "DONE", 2.0))
-        return maker.end(2)
+        maker.commit(*((key, "DONE" if key.islower() else "FAILED", 1.0) for key in keys))
+        return maker.end(len(keys))
 
     def test_a_run_without_models_infers_and_exports_nothing(self, run):
         with pytest.raises(ModelNotFoundError, match=r"'trained' \(SUCCESS\) has no model yet"):
@@ -197,6 +198,36 @@ class TestModels:
     def test_what_answers_for_every_partition_stands_last(self, with_models):
         with pytest.raises(InputError, match="before its end"):
             inference(with_models, serde="pickle", fallback=[0, "run://trained"])
+
+    def asked(self, run: Run, **changes) -> tuple[dict[str, list[str]], str]:
+        """The keys that each run is asked for, and what is said."""
+        given = {"on_missing_model": "previous", "serde": "pickle", "run_id": "used"}
+        call = InferCall(ROWS, "key", run.run_id, **given | changes)
+        used, sentence = with_previous_models(models_of_call(call, run.store), call, run.store)
+        keys = {models.name: models.models["owner"].to_pylist() for models in used.sets}
+        return {name: [owner[0] for owner in owners] for name, owners in keys.items()}, sentence
+
+    def test_runs_before_are_asked_for_the_keys_without_a_model(self, tmp_path):
+        for run_id, keys in (("n-1", "abcd"), ("n-2", "abC"), ("n-3", "abc"), ("n-bad", "abxyz")):
+            self.made(tmp_path, "pickle", run_id, keys)
+        run = self.made(tmp_path, "pickle", "n-4", "aBCe")
+        self.made(tmp_path, "pickle", "n-5", "abcdef")
+        found, sentence = self.asked(run)
+        assert found == {"run://n-4": ["a", "e"], "run://n-3": ["b", "c"], "run://n-1": ["d"]}
+        assert sentence.endswith("have those of run://n-3 (2 keys), run://n-1 (1 key).")
+        # What is asked next stands after them, and none is asked twice.
+        found, _ = self.asked(run, fallback=["run://n-1", "run://n-bad"])
+        assert [*found] == ["run://n-4", "run://n-3", "run://n-1", "run://n-bad"]
+        first = Run.open("n-1", run.store)
+        assert self.asked(first) == (
+            {"run://n-1": ["a", "b", "c", "d"]},
+            "No earlier run has a model of a key that the run 'n-1' has none of.",
+        )
+
+    @pytest.mark.parametrize("run_id", ["trained", "train-20261127-021500-9f3a"])
+    def test_an_id_that_tells_no_earlier_runs_is_refused(self, tmp_path, run_id):
+        with pytest.raises(InputError, match=f"asks runs before '{run_id}'.* none can be known"):
+            self.asked(self.made(tmp_path, "pickle", run_id))
 
     def test_a_fallback_has_some_of_the_keys(self, with_models):
         of_all = ModelSet(name="run://all", key_columns=(), models=MODELS.empty_table())

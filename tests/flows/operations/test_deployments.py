@@ -20,7 +20,7 @@ from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.events import emit_event
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
-from partwise.flows.operations.deploy import CRASH_AUTOMATION
+from partwise.flows.operations.automations import CRASH_AUTOMATION
 from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.runs.run import Run
 from tests.flows.operations.project import Production, processes_of, wait_until
@@ -97,6 +97,7 @@ def test_deploying_again_makes_nothing_twice(production: Production) -> None:
     said = production.project.cli("deploy")
     assert "30 2 * * * Europe/Amsterdam, off" in said
     assert "event (run-inference after train-models/nightly-train), on" in said
+    assert "notify  partwise: off, as the server has no block slack-webhook/ops" in said
     assert ids(production) == before
     assert [one.id for one in client.read_automations_by_name(CRASH_AUTOMATION)] == [automation.id]
     chain = client.read_automations_by_name("run-inference after train-models/nightly-train")

@@ -3,6 +3,7 @@
 import http.server
 import json
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,9 +12,19 @@ import pyarrow.parquet as pq
 import pytest
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.blocks.system import Secret
+from prefect.client.orchestration import get_client
+from prefect.flow_engine import run_flow
+from prefect.settings import PREFECT_API_URL
+from prefect.states import Late
 
 from partwise.errors import ColumnError, InputError
-from partwise.flows import lifecycle
+from partwise.flows import lifecycle, map_partitions
+from partwise.flows.cli.main import main
+from partwise.flows.operations.notifications import (
+    Notification,
+    notifications_of,
+    save_notifications,
+)
 from partwise.trainers import Mean
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -52,6 +63,72 @@ def webhook() -> Iterator[_Server]:
     yield server
     server.shutdown()
     server.server_close()
+
+
+def fails_for_b(data: Any, context: Any) -> None:
+    """Fail for one key."""
+    if context.key == "b":
+        raise ValueError(f"no {context.key}")
+
+
+def test_automations_tell_of_what_went_wrong_in_a_deployment(webhook, cluster, tmp_path) -> None:
+    """Of a run with failures, of a flow run without a run, and of one that does not begin."""
+    pq.write_table(pa.table({"key": ["a", "b"], "x": [1, 2]}), tmp_path / "rows.parquet")
+    given = {
+        "data": str(tmp_path / "rows.parquet"), "partition_by": "key", "run_id": "told",
+        "function": f"{__name__}:fails_for_b", "store": str(tmp_path / "store"),
+        "execution": {"n_shards": 1, "max_retries": 0}, "cluster": cluster.address,
+    }  # fmt: skip
+    wanted = notifications_of(
+        {"notifications": [{"name": "n", "block": "custom-webhook/ops", "late_after_s": 10}]}
+    )
+    with get_client(sync_client=True) as client:
+        flow_id = client.create_flow(map_partitions)
+        deployment = client.create_deployment(flow_id, "told")
+
+        def save(*notifications: Notification, keeps_switches: bool = False) -> list[str]:
+            return save_notifications(
+                notifications, [deployment], PREFECT_API_URL.value(), keeps_switches=keeps_switches
+            )
+
+        absent = wanted[0].model_copy(update={"block": "custom-webhook/nobody"})
+        assert "no block custom-webhook/nobody" in save(absent)[0]
+        assert save(*wanted) == ["n: by custom-webhook/ops, off"]
+        on = wanted[0].model_copy(update={"enabled": True})
+        assert save(on, keeps_switches=True) == ["n: by custom-webhook/ops, off"]
+        assert save(on) == save(*wanted, keeps_switches=True) == ["n: by custom-webhook/ops, on"]
+
+        def begin(parameters: dict[str, Any]) -> Any:
+            return client.create_flow_run_from_deployment(deployment, parameters=parameters)
+
+        late = begin({})
+        client.set_flow_run_state(late.id, Late(), force=True)
+        for changes in ({}, {"partition_by": "nowhere", "run_id": "refused"}):
+            run_flow(map_partitions, flow_run=begin({**given, **changes}), return_type="state")
+    deadline = time.monotonic() + 90
+    while len(webhook.heard) < 3 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    heard = {one["subject"]: one["text"] for one in webhook.heard}
+    assert {*heard} == {"PARTIAL_FAILURE: told", "Failed: refused", f"Late: {late.name}"}
+    text = heard["PARTIAL_FAILURE: told"]
+    assert "1 x ValueError: no b" in text
+    assert "Failed keys: b.\npartwise runs show told --failures" in text
+    assert "'nowhere'" in heard["Failed: refused"]
+    assert "map-partitions/told, due 20" in heard[f"Late: {late.name}"]
+
+
+def test_a_test_is_sent_on_request(webhook, capsys) -> None:
+    assert main(["doctor", "--notify", "custom-webhook/ops"]) == 0
+    assert [one["subject"] for one in webhook.heard] == ["A test of partwise"]
+    webhook.status = 500
+    assert main(["doctor", "--notify", "custom-webhook/ops"]) == 1
+    assert main(["doctor", "--notify", "custom-webhook/nobody"]) == 1
+    assert "No block 'custom-webhook/nobody' can be loaded" in capsys.readouterr().out
+
+
+def test_an_entry_that_cannot_be_used_is_refused() -> None:
+    with pytest.raises(InputError, match=r"notifications.0.block: .* it is 'ops'"):
+        notifications_of({"notifications": [{"name": "n", "block": "ops"}]})
 
 
 def night(folder: Any, notified: str) -> Any:

@@ -77,23 +77,26 @@ def fail_for(keys: set[int]):
 
 
 @pytest.mark.parametrize(
-    ("failing", "kind", "name"),
+    ("failing", "partial", "kind", "name"),
     [
-        (set(), "COMPLETED", "Completed"),
-        ({1}, "COMPLETED", "PARTIAL_FAILURE"),
-        ({0, 1, 2}, "FAILED", "FAILURE"),
+        (set(), "failed", "COMPLETED", "Completed"),
+        ({1}, "completed", "COMPLETED", "PARTIAL_FAILURE"),
+        ({1}, "failed", "FAILED", "PARTIAL_FAILURE"),
+        ({0, 1, 2}, "completed", "FAILED", "FAILURE"),
     ],
-    ids=["success", "partial failure", "failure"],
+    ids=["success", "partial failure", "partial failure as failed", "failure"],
 )
-def test_a_flow_run_ends_in_the_state_of_its_run(cluster, tmp_path, failing, kind, name) -> None:
-    run_id = f"state-{len(failing)}"
+def test_a_flow_run_ends_in_the_state_of_its_run(
+    cluster, tmp_path, failing, partial, kind, name
+) -> None:
+    run_id = f"state-{len(failing)}-{partial}"
     options = {
         "run_id": run_id,
         "store": tmp_path,
-        "execution": ExecutionOptions(n_shards=1, max_retries=0),
+        "execution": ExecutionOptions(n_shards=1, max_retries=0, partial_failure=partial),
         "cluster": cluster,
     }
-    if kind == "FAILED":
+    if name == "FAILURE":
         with pytest.raises(RunFailedError) as caught:
             map_partitions(numbers(3), "key", fail_for(failing), **options)
         run = caught.value.run
@@ -105,6 +108,14 @@ def test_a_flow_run_ends_in_the_state_of_its_run(cluster, tmp_path, failing, kin
     assert told.state.name == name
     assert "3 partitions" in (told.state.message or "")
     assert run.counts.get("FAILED", 0) == len(failing)
+    # In the timeline, the bar of a group with failures is not green; the work went on, once.
+    [group] = [one for one in task_runs(told, 3) if one.name.startswith("map ")]
+    assert group.state is not None
+    if not failing:
+        assert group.state.type.value == "COMPLETED"
+    else:
+        assert (group.state.type.value, group.run_count) == ("FAILED", 1)
+        assert group.state.message == f"{len(failing)} of 3 partitions failed."
 
 
 def test_refused_input_is_a_failed_flow_run_that_says_why(cluster, tmp_path) -> None:

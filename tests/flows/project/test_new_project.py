@@ -48,7 +48,7 @@ def test_its_deployments_cannot_be_taken_for_those_of_another_project(shop, tmp_
     ours, others = read_project(shop), read_project(tmp_path / "other")
     assert ours.pools == ("shop-1",)
     names = [{one["name"] for one in project.deployments} for project in (ours, others)]
-    assert len(names[0]) == 4
+    assert len(names[0]) == 5
     assert names[0].isdisjoint(names[1])
     document = yaml.safe_load((shop / "prefect.yaml").read_text())
     [training, inference] = document["deployments"][:2]

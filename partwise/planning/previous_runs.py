@@ -1,0 +1,135 @@
+"""The models that keys had in earlier runs, for those without one in the run that a call names.
+
+Earlier runs are those of the same deployment, as their IDs tell: nightly-2026-11-26 and
+nightly-2026-11-25 differ in numbers alone. Which ones are asked is found once, in the driver. It
+stands with the other models in the document of the run, so that a resume goes on with it.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partwise.calls.partitions import InferCall
+from partwise.choices import ASKS_PREVIOUS
+from partwise.errors import InputError, PartwiseError, RunNotFoundError
+from partwise.formatting import counted
+from partwise.planning.models import UsedModels, open_models, written_arguments
+from partwise.planning.named_runs import newest_runs
+from partwise.runs.documents import RUN_SCHEME
+from partwise.runs.run import Run
+from partwise.runs.stored_models import ModelSet
+from partwise.store.store import Store
+
+MOST_RUNS = 30
+"""So many earlier runs are looked at: a month of nights."""
+_MADE_UP = re.compile(r".*-\d{8}-\d{6}-[0-9a-f]{4}")
+"""An ID that nobody chose, which says nothing of where a run belongs."""
+
+
+def with_previous_models(used: UsedModels, call: InferCall, store: Store) -> tuple[UsedModels, str]:
+    """Return the models of a call, with those that other keys had in earlier runs asked second.
+
+    Returns:
+        The models, and a sentence about the runs that are asked; "": the call asks for none.
+
+    Raises:
+        InputError: It uses a catalog, or a run whose ID says not which are the earlier ones.
+    """
+    if call.on_missing_model not in ASKS_PREVIOUS:
+        return used, ""
+    first, *others = used.sets
+    if not first.name.startswith(RUN_SCHEME):
+        raise InputError(
+            f"on_missing_model asks earlier runs, and the models are those of {first.name}: a "
+            "catalog keeps the model that a key had. Leave on_missing_model out."
+        )
+    is_alike = _alike(first.name.removeprefix(RUN_SCHEME))
+    names = _names_of_before(call, store, is_alike)
+    if names is None:
+        opened = _models_of_runs(_earlier_runs(first, is_alike, store), call, used, store)
+        previous = [models for models in _of_other_keys(first, opened) if models.models.num_rows]
+    else:
+        kept = (open_models(name, store, call.format, used.reader) for name in names)
+        previous = [*_of_other_keys(first, kept)]
+    asked = {models.name for models in previous}
+    others = [models for models in others if models.name not in asked]
+    sentence = _describe(first, previous)
+    return replace(used, sets=(first, *previous, *others)), sentence
+
+
+def _describe(first: ModelSet, previous: Sequence[ModelSet]) -> str:
+    """Return in words which runs are asked for keys that the first has no model of."""
+    if not previous:
+        return f"No earlier run has a model of a key that {first.title} has none of."
+    told = [f"{models.name} ({counted(models.models.num_rows, 'key')})" for models in previous]
+    return f"Keys without a model in {first.title} have those of {', '.join(told)}."
+
+
+def _alike(run_id: str) -> Callable[[str], bool]:
+    """Return what tells the IDs that differ from one in their numbers alone."""
+    texts = re.split(r"\d+", run_id)
+    if len(texts) == 1 or _MADE_UP.fullmatch(run_id):
+        raise InputError(
+            f"on_missing_model asks runs before {run_id!r}, which differ from it in the numbers of "
+            "their IDs alone, as nightly-2026-11-25 from nightly-2026-11-26; of this ID none can "
+            "be known: name them in fallback, as run://RUN."
+        )
+    pattern = re.compile(r"\d+".join(map(re.escape, texts)))
+    return lambda other: other != run_id and pattern.fullmatch(other) is not None
+
+
+def _names_of_before(
+    call: InferCall, store: Store, is_alike: Callable[[str], bool]
+) -> list[str] | None:
+    """Return the earlier runs that the run of a call has asked; None: it has not begun so."""
+    if call.on_existing_artifacts == "overwrite":
+        return None
+    try:
+        run = Run.open(call.run_id, store)
+    except RunNotFoundError:
+        return None
+    written = written_arguments(call.run_id, store)
+    if written and written.get("on_missing_model") not in ASKS_PREVIOUS:
+        return None
+    names = []
+    for name in run.document.models[1:]:
+        if not (name.startswith(RUN_SCHEME) and is_alike(name.removeprefix(RUN_SCHEME))):
+            break
+        names.append(name)
+    return names
+
+
+def _earlier_runs(first: ModelSet, is_alike: Callable[[str], bool], store: Store) -> list[str]:
+    """Return the names of the runs before one, the newest first."""
+    named = Run.open(first.name.removeprefix(RUN_SCHEME), store)
+    ended = None if named.shown is None else named.shown.finished_at
+
+    def fits(run: Run) -> bool:
+        is_earlier = ended is None or (run.shown is not None and run.shown.finished_at < ended)
+        return is_earlier and (run.kind, run.key_columns) == (named.kind, named.key_columns)
+
+    found = newest_runs(store, fits, is_alike)[:MOST_RUNS]
+    return [f"{RUN_SCHEME}{run.run_id}" for run in found]
+
+
+def _models_of_runs(
+    names: Sequence[str], call: InferCall, used: UsedModels, store: Store
+) -> Iterator[ModelSet]:
+    """Yield the models of runs, but of those that this call cannot read."""
+    for name in names:
+        with suppress(PartwiseError):
+            yield open_models(name, store, call.format, used.reader)
+
+
+def _of_other_keys(first: ModelSet, sets: Iterable[ModelSet]) -> Iterator[ModelSet]:
+    """Yield sets of models, each with those of keys that no set before it has."""
+    seen = first.models["hash"].combine_chunks()
+    for models in sets:
+        hashes = models.models["hash"]
+        is_new = pc.invert(pc.is_in(hashes, value_set=seen))
+        yield replace(models, models=models.models.filter(is_new))
+        seen = pa.concat_arrays([seen, hashes.filter(is_new).combine_chunks()])
