@@ -21,6 +21,7 @@ from tests.chaos.test_servers import answers, server
 from tests.chaos.training import Training, wait_for
 from tests.own_cluster import OwnCluster, is_child, own_cluster, send
 from tests.ports import free_port
+from tests.thoroughness import THOROUGH
 
 pytestmark = pytest.mark.slow
 
@@ -191,15 +192,20 @@ def stage(request, tmp_path: Path, prefect_server: str, monkeypatch) -> Iterator
         process.communicate()
 
 
-@pytest.mark.parametrize(
-    "stage",
-    [
-        *("worker", "fork-server", "child", "scheduler", "server", "store"),
-        *(f"{what} {DIRECT}" for what in ("worker", "child", "scheduler", "store")),
-    ],
-    indirect=True,
+STAGES = (
+    *("worker", "fork-server", "child", "scheduler", "server", "store"),
+    *(f"{what} {DIRECT}" for what in ("worker", "child", "scheduler", "store")),
 )
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])
+CANCELS = [
+    pytest.param(stage, number, id=f"{number.name}-{stage}")
+    for place, stage in enumerate(STAGES)
+    for turn, number in enumerate((signal.SIGINT, signal.SIGTERM))
+    if THOROUGH or (place + turn) % 2 == 0
+]
+"""Each stage by one signal, and both signals by turns; or both everywhere."""
+
+
+@pytest.mark.parametrize(("stage", "number"), CANCELS, indirect=["stage"])
 def test_a_run_is_cancelled_in_time_beside_what_hangs(
     experiment: Experiment, stage: Stage, number: signal.Signals, request
 ) -> None:
