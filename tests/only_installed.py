@@ -20,6 +20,8 @@ TEMPLATE = ROOT / "flows" / "project" / "template"
 # pip itself is in every environment that a person makes.
 ALWAYS = ("partwise", "pip")
 # What the tests' environment has in the place of another.
+_LEFT_OUT = frozenset({"nvidia-nccl-cu12"})
+"""What `make` installs only where there is a GPU, though XGBoost asks for it everywhere."""
 _INSTEAD = {"tensorflow": "tensorflow-cpu"}
 _HIDING = '''"""Hides what is not installed, in this process and in those that it starts."""
 
@@ -87,6 +89,8 @@ def distributions_of(requirements: Iterable[str]) -> set[str]:
         requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
         name = _INSTEAD.get(name, name)
+        if name in _LEFT_OUT:
+            continue
         for extra in {"", *requirement.extras}:
             if (name, extra) in found:
                 continue

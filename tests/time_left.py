@@ -16,9 +16,11 @@ UNTIL = float(os.environ.get(NAME, "inf"))
 """In seconds since 1970; no end where nobody names one."""
 REASON = "No time is left for it"
 
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # The first process needs it for these. A test that runs pytest has time.
-    os.environ.pop(NAME, None)
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        # The first process has it for these. A test that runs pytest has time.
+        os.environ.pop(NAME, None)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -55,6 +55,8 @@ _WANTED = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED": "true",
+    # Default events: flow runs with their logs and artifacts would stay for ever, and not 90 days.
+    "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
     # Default 10 s: for so long a flow run may wait that somebody has asked for.
     "PREFECT_WORKER_QUERY_SECONDS": "2",
     # Default 180 s: a dead flow run would seem alive for minutes.

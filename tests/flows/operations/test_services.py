@@ -129,6 +129,13 @@ def test_the_server_keeps_its_own_database_and_is_heard_on_loopback_only(
     assert heard == {"127.0.0.1"}
 
 
+def test_its_database_forgets_what_ended_long_ago(production: Production) -> None:
+    """By a service of Prefect's, which has to know the setting by this name."""
+    settings = production.client.request("GET", "/admin/settings").json()
+    enabled = settings["server"]["services"]["db_vacuum"]["enabled"]
+    assert set(enabled) == {"events", "flow_runs"}
+
+
 def test_forms_that_are_sent_at_once_all_make_their_flow_runs(production: Production) -> None:
     """SQLite lets one write at a time, and no browser repeats a request that is refused."""
     deployment = production.client.read_deployment_by_name("map-partitions/map").id

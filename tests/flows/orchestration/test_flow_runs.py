@@ -218,6 +218,7 @@ def test_the_end_of_a_run_is_an_event(cluster, tmp_path) -> None:
     [event] = told
     assert event["payload"] == {
         "run_id": run.run_id, "kind": "map", "status": "SUCCESS", "store": run.store.url,
+        "text": "SUCCESS: 2 partitions (2 DONE).",
     }  # fmt: skip
     resource = event["resource"]
     assert resource["prefect.resource.id"] == f"partwise.run.{run.run_id}"
