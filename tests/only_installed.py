@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parents[1]
 TEMPLATE = ROOT / "flows" / "project" / "template"
 # pip itself is in every environment that a person makes.
 ALWAYS = ("partwise", "pip")
-# What the tests' environment has in the place of another.
 _LEFT_OUT = frozenset({"nvidia-nccl-cu12"})
 """What `make` installs only where there is a GPU, though XGBoost asks for it everywhere."""
+# What the tests' environment has in the place of another.
 _INSTEAD = {"tensorflow": "tensorflow-cpu"}
 _HIDING = '''"""Hides what is not installed, in this process and in those that it starts."""
 
