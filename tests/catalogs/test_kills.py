@@ -169,7 +169,7 @@ def test_so_it_does_before_each_operation(local_store, case) -> None:
 @pytest.mark.slow
 def test_so_it_does_in_a_bucket(s3_store) -> None:
     cases = itertools.cycle(MEANWHILE)
-    assert killed_everywhere(stores_of(s3_store), cases, every=1 if THOROUGH else 3) > 7
+    assert killed_everywhere(stores_of(s3_store), cases, every=1 if THOROUGH else 2) > 7
 
 
 def stopped_everywhere(new_store: Callable[[], Store], case: str, every: int) -> None:
@@ -194,7 +194,7 @@ def test_one_that_stood_still_makes_no_version_whose_models_are_gone(local_store
 @pytest.mark.parametrize("case", MEANWHILE)
 def test_nor_does_it_at_any_operation_or_in_a_bucket(local_store, s3_store, case) -> None:
     stopped_everywhere(stores_of(local_store), case, every=1 if THOROUGH else 2)
-    stopped_everywhere(stores_of(s3_store), case, every=2 if THOROUGH else 20)
+    stopped_everywhere(stores_of(s3_store), case, every=2 if THOROUGH else 10)
 
 
 @pytest.mark.parametrize("case", ["gc", "rm"])

@@ -240,7 +240,7 @@ def test_deploying_to_a_pool_makes_what_is_on_demand_there_too(deployed, tmp_pat
         # What was there stays there.
         after = client.read_deployment_by_name("train-models/train")
         assert (after.id, after.work_pool_name) == (before.id, "partwise")
-    left = ("nightly-train", "after-training", "nightly", "nightly-pipeline")
+    left = ("nightly-train", "after-training", "nightly", "nightly-pipeline", "tidy")
     assert read_project(tmp_path, "containers").left == left
     # Twice does no harm.
     again = [one.name.partition("/")[2] for one in deployed("containers")]
