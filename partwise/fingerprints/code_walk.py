@@ -15,7 +15,7 @@ import operator
 import os
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from pydantic_core import PydanticUndefined
@@ -269,14 +269,14 @@ class CodeWalk(CanonicalEncoder):
         digest = text.digest(whole=self._whole)
         if text.code is None:
             return frame("module", digest)
-        self._look(text.code)
-        return frame("module", digest, *self._imports(text.code, text.package))
+        self._take_note(text.words)
+        return frame("module", digest, *self._imports(text.imported))
 
     def _import_body(self, name: str) -> bytes:
         """Encode what a module does on import besides binding names."""
         text = self._own.text(name)
         module = sys.modules.get(name)
-        if module is None or text is None or text.tree is None:
+        if module is None or text is None or text.code is None:
             return self._module(name)
         namespace = vars(module)
 
@@ -287,7 +287,7 @@ class CodeWalk(CanonicalEncoder):
                 owner or str(getattr(value, "__module__", "builtins"))
             )
 
-        acts = acts_of(text.tree.body, is_own)
+        acts = acts_of(text.acts, is_own)
         with self._at(name):
             return self._with_names(compile_statements(acts), namespace) if acts else b""
 
@@ -319,15 +319,16 @@ class CodeWalk(CanonicalEncoder):
         """Encode code with the globals that it names and the own modules that it imports."""
         self._look(code)
         loads = sorted(global_loads(code, whole=self._whole))
+        package = namespace.get("__package__") or ""
         return frame(
             "names",
             self._code(code),
             frame("globals", *(self._global(namespace, load) for load in loads)),
-            frame("imports", *self._imports(code, namespace.get("__package__") or "")),
+            frame("imports", *self._imports(imported_names(code, package))),
         )
 
-    def _imports(self, code: types.CodeType, package: str) -> Iterator[bytes]:
-        for name in sorted(imported_names(code, package)):
+    def _imports(self, names: Set[str]) -> Iterator[bytes]:
+        for name in sorted(names):
             if self._own.is_imported_own(name):
                 yield self._module(name)
             else:

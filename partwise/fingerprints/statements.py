@@ -1,7 +1,7 @@
 """The statements of a module: without words that do not run, and those that act on import."""
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 _DECORATORS = frozenset(
@@ -42,6 +42,10 @@ def without_notes(tree: ast.Module) -> ast.Module:
 class _Cleaner(ast.NodeTransformer):
     def __init__(self) -> None:
         self._in_class = False
+
+    def visit(self, node: ast.AST) -> Any:
+        # No statement stands in an expression. They are most of the nodes.
+        return node if isinstance(node, ast.expr) else super().visit(node)
 
     def visit_Module(self, node: ast.Module) -> ast.AST:
         return self._body(node, in_class=False)
@@ -101,6 +105,23 @@ class _Cleaner(ast.NodeTransformer):
         return node
 
 
+def place_statements(tree: ast.AST, place: ast.AST | None = None) -> None:
+    """Give statements that were put in by `without_notes` the place of the one around them.
+
+    As `ast.fix_missing_locations` does, which also looks at each node of each expression.
+    """
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.expr):
+            continue
+        if isinstance(node, ast.stmt) and not hasattr(node, "lineno"):
+            if place is None:
+                node.lineno = node.end_lineno = 1
+                node.col_offset = node.end_col_offset = 0
+            else:
+                ast.copy_location(node, place)
+        place_statements(node, node if isinstance(node, ast.stmt | ast.ExceptHandler) else place)
+
+
 def _is_never_true(test: ast.expr) -> bool:
     match test:
         case ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"):
@@ -114,7 +135,7 @@ def _is_never_true(test: ast.expr) -> bool:
     return False
 
 
-def acts_of(body: list[ast.stmt], is_own: Callable[[str], bool]) -> list[ast.stmt]:
+def acts_of(body: Iterable[ast.stmt], is_own: Callable[[str], bool]) -> list[ast.stmt]:
     """Return the statements that may do more, when a module is imported, than bind its names.
 
     Such as `decimal.getcontext().prec = 6`, `register(fit)`, or a decorator that keeps a list. A

@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 
-from partwise.fingerprints.bytecode import imported_names
-from partwise.fingerprints.statements import without_notes
+from partwise.fingerprints.bytecode import Words, imported_names, words
+from partwise.fingerprints.statements import acts_of, place_statements, without_notes
 
 _INSTALLED = {"site-packages", "dist-packages"}
 _STANDARD = tuple(
@@ -38,20 +38,44 @@ class ModuleText:
     """As it lies there."""
     package: str
     """What relative imports are relative to."""
-    tree: ast.Module | None
-    """Its statements without docstrings and annotations; None: it is not Python, or broken."""
+    code: types.CodeType | None
+    """Its statements, without docstrings and annotations; None: it is not Python, or broken."""
+    acts: tuple[ast.stmt, ...]
+    """Of these, those that may do more on import than bind its names, whatever they call."""
 
     def digest(self, *, whole: bool) -> str:
         """Hash it: its statements, or with docstrings and annotations where these are read."""
-        if self.tree is None:
-            return hashlib.sha256(self.content).hexdigest()
-        tree = _parse(self.content) if whole else self.tree
-        return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+        return self._whole_digest if whole else self._digest
 
     @functools.cached_property
-    def code(self) -> types.CodeType | None:
-        """Its statements as compiled code."""
-        return None if self.tree is None else compile_statements(self.tree.body)
+    def _digest(self) -> str:
+        if self.code is None:
+            return hashlib.sha256(self.content).hexdigest()
+        return _digest_of(without_notes(_parse(self.content)))
+
+    @functools.cached_property
+    def _whole_digest(self) -> str:
+        return self._digest if self.code is None else _digest_of(_parse(self.content))
+
+    @functools.cached_property
+    def words(self) -> Words:
+        """What its statements may do that their names do not show."""
+        return Words() if self.code is None else words(self.code)
+
+    @functools.cached_property
+    def imported(self) -> frozenset[str]:
+        """The names in all its imports, those in functions too."""
+        return self._imports(on_import=False)
+
+    @functools.cached_property
+    def imported_at_once(self) -> frozenset[str]:
+        """The names in the imports that run when it is imported."""
+        return self._imports(on_import=True)
+
+    def _imports(self, *, on_import: bool) -> frozenset[str]:
+        if self.code is None:
+            return frozenset()
+        return frozenset(imported_names(self.code, self.package, on_import=on_import))
 
 
 class OwnCode:
@@ -65,7 +89,6 @@ class OwnCode:
         self._packages = frozenset(packages) - {"partwise"}
         self._known: dict[str, bool] = {}
         self._texts: dict[str, ModuleText | None] = {}
-        self._imports: dict[str, set[str]] = {}
 
     def has_module(self, name: str) -> bool:
         """Tell whether a module is the user's own."""
@@ -94,15 +117,10 @@ class OwnCode:
             self._texts[name] = _read(name)
         return self._texts[name]
 
-    def imported_by(self, name: str) -> set[str]:
+    def imported_by(self, name: str) -> frozenset[str]:
         """Return the names in the imports that run when a module of this name is imported."""
-        if name not in self._imports:
-            text = self.text(name)
-            code = text.code if text else None
-            package = text.package if text else ""
-            found = imported_names(code, package, on_import=True) if code else set()
-            self._imports[name] = found
-        return self._imports[name]
+        text = self.text(name)
+        return text.imported_at_once if text else frozenset()
 
     def is_imported_own(self, name: str) -> bool:
         """Tell whether a name in an import statement is an own module that exists."""
@@ -112,7 +130,8 @@ class OwnCode:
 
 def compile_statements(statements: list[ast.stmt]) -> types.CodeType:
     """Compile statements of a module."""
-    tree = ast.fix_missing_locations(ast.Module(body=statements, type_ignores=[]))
+    tree = ast.Module(body=statements, type_ignores=[])
+    place_statements(tree)
     # By default the __future__ imports of this module would hold for it, too.
     return compile(tree, "<statements>", "exec", dont_inherit=True)
 
@@ -171,13 +190,29 @@ def _read(name: str) -> ModuleText | None:
         return None
     with open(path, "rb") as file:
         content = file.read()
-    try:
-        tree = without_notes(_parse(content)) if path.endswith(".py") else None
-    except SyntaxError:
-        tree = None
     is_package = os.path.basename(path) == "__init__.py"
     package = name if is_package else name.rpartition(".")[0]
-    return ModuleText(content=content, package=package, tree=tree)
+    return _text_of(content, package, path.endswith(".py"))
+
+
+# To parse and compile 80,000 lines takes seconds, and each call asks for all that its function's
+# module imports. Kept for the process by what stands there, so that a changed file is read anew;
+# without its tree, which takes a hundred times what the text takes.
+@functools.lru_cache(maxsize=4096)
+def _text_of(content: bytes, package: str, is_python: bool) -> ModuleText:
+    try:
+        tree = without_notes(_parse(content)) if is_python else None
+    except SyntaxError:
+        tree = None
+    if tree is None:
+        return ModuleText(content=content, package=package, code=None, acts=())
+    acts = tuple(acts_of(tree.body, lambda _: True))
+    code = compile_statements(tree.body)
+    return ModuleText(content=content, package=package, code=code, acts=acts)
+
+
+def _digest_of(tree: ast.Module) -> str:
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
 
 def _parse(content: bytes) -> ast.Module:
