@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
-
 import partwise.connector.context as our_context
 import partwise.connector.data_connector as our_data
 import partwise.flows as flows
@@ -19,6 +17,7 @@ from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_fu
 )
 from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_function.partition_context import (  # noqa: E501
     PartitionContext,
+    pickled,
 )
 from partwise.errors import InputError
 from partwise.flows.orchestration.started_run import StartedRun
@@ -78,7 +77,7 @@ class InferenceFunction:
     ) -> None:
         """Infer one partition."""
         rows, theirs = given(data, context)
-        context.upload(cloudpickle.dumps(self.function(rows, model, theirs)), OUTPUT_FILE)
+        context.upload(pickled(self.function(rows, model, theirs)), OUTPUT_FILE)
 
 
 class ManyModelRun(DPFRun):

@@ -14,11 +14,13 @@ from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_fu
 )
 from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_function.entities import (  # noqa: E501
     ExecutionOptions,
+    own_options,
 )
 from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_function.partition_context import (  # noqa: E501
     PartitionContext,
 )
 from partwise.compat.snowflake.stages import rows_of, stage_store
+from partwise.engine.options import ExecutionOptions as OwnExecutionOptions
 from partwise.sources.files.file_set import Files
 
 FILE_COLUMN = "__FILE__"
@@ -65,7 +67,7 @@ class DPF:
         snowpark_dataframe: Any,
         run_id: str,
         on_existing_artifacts: str = "error",
-        execution_options: ExecutionOptions | None = None,
+        execution_options: ExecutionOptions | OwnExecutionOptions | None = None,
     ) -> DPFRun:
         """Start a run over a frame's rows: of Snowpark, pandas or polars, or an Arrow table."""
         rows = {"data": rows_of(snowpark_dataframe), "partition_by": partition_by}
@@ -78,7 +80,7 @@ class DPF:
         file_pattern: str = "*.parquet",
         partition_ids: Sequence[str] | None = None,
         on_existing_artifacts: str = "error",
-        execution_options: ExecutionOptions | None = None,
+        execution_options: ExecutionOptions | OwnExecutionOptions | None = None,
     ) -> DPFRun:
         """Start a run in which each file of a folder is a partition, named by its path there."""
         # Files in folders of the stage match as well, as there.
@@ -95,7 +97,7 @@ class DPF:
         rows: dict[str, Any],
         run_id: str,
         on_existing_artifacts: str,
-        options: ExecutionOptions | None,
+        options: ExecutionOptions | OwnExecutionOptions | None,
     ) -> DPFRun:
         check_on_existing(on_existing_artifacts)
         flow, settings = self._call()
@@ -105,7 +107,7 @@ class DPF:
             run_id=run_id,
             store=self._store,
             on_existing_artifacts=on_existing_artifacts,
-            execution=(options or ExecutionOptions()).to_own(),
+            execution=own_options(options),
         )
         return self._handle(run_id, work)
 

@@ -1,6 +1,7 @@
 """A run and its partitions, with the names that theirs have."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -109,10 +110,8 @@ class DPFRun:
             RunExistsError: It exists, and on_existing_artifacts is "error".
             InputError: An argument cannot be used.
         """
-        try:
+        with suppress(RunFailedError, RunCancelledError):
             self._at_work().result()
-        except (RunFailedError, RunCancelledError):
-            pass
         return self.status
 
     def cancel(self) -> None:

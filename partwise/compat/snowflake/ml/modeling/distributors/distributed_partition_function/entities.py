@@ -20,17 +20,21 @@ class ExecutionOptions:
     max_retries: int = 1
     fail_fast: bool = False
 
-    def to_own(self) -> ours.ExecutionOptions:
-        """Return the options of partwise, and warn of what does nothing here."""
-        if not self.use_head_node or self.loading_wh is not None:
-            warnings.warn(
-                "use_head_node and loading_wh do nothing here: the scheduler runs no function of "
-                "yours, and no warehouse loads the rows.",
-                stacklevel=4,
-            )
-        return ours.ExecutionOptions(
-            cpus=self.num_cpus_per_worker or 1,
-            gpus=self.num_gpus_per_worker,
-            max_retries=self.max_retries,
-            fail_fast=self.fail_fast,
+
+def own_options(options: ExecutionOptions | ours.ExecutionOptions | None) -> ours.ExecutionOptions:
+    """Return the options of partwise, and warn of what does nothing here."""
+    if isinstance(options, ours.ExecutionOptions):
+        return options
+    theirs = options or ExecutionOptions()
+    if not theirs.use_head_node or theirs.loading_wh is not None:
+        warnings.warn(
+            "use_head_node and loading_wh do nothing here: the scheduler runs no function of "
+            "yours, and no warehouse loads the rows.",
+            stacklevel=4,
         )
+    return ours.ExecutionOptions(
+        cpus=theirs.num_cpus_per_worker or 1,
+        gpus=theirs.num_gpus_per_worker,
+        max_retries=theirs.max_retries,
+        fail_fast=theirs.fail_fast,
+    )

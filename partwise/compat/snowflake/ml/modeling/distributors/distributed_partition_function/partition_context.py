@@ -27,7 +27,7 @@ class PartitionContext:
     ) -> None:
         """Keep an object as an artifact of the partition, by pickle or as `write_function` does."""
         if write_function is None:
-            self.own.upload(cloudpickle.dumps(obj), filename)
+            self.own.upload(pickled(obj), filename)
         else:
             self.own.upload(obj, filename, write=write_function)
 
@@ -60,6 +60,12 @@ class PartitionContext:
             "There is no session in a partition: return the rows from a function of "
             "partwise.map_partitions, whose output=Table(...) appends those of each partition once."
         )
+
+
+def pickled(obj: Any) -> bytes:
+    """Return an object as a file, also of a class of the user's own script."""
+    content: bytes = cloudpickle.dumps(obj)  # type: ignore[no-untyped-call]
+    return content
 
 
 def unpickled(path: str) -> Any:
