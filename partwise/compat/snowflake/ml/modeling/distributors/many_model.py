@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import partwise.connector.context as our_context
 import partwise.connector.data_connector as our_data
-import partwise.flows as flows
 from partwise.compat.snowflake.ml.data.data_connector import DataConnector
 from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_function.dpf import (
     DPF,
@@ -20,10 +19,12 @@ from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_fu
     pickled,
 )
 from partwise.errors import InputError
-from partwise.flows.orchestration.started_run import StartedRun
 from partwise.models.serdes import KerasSerde, ModelSerde, PickleSerde
 from partwise.models.serdes import TorchSerde as OwnTorchSerde
 from partwise.runs.run import Run
+
+if TYPE_CHECKING:
+    from partwise.flows.orchestration.started_run import StartedRun
 
 __all__ = [
     "ManyModelInference",
@@ -87,7 +88,7 @@ class ManyModelRun(DPFRun):
         self,
         run_id: str,
         store: str,
-        work: StartedRun[Run] | None = None,
+        work: "StartedRun[Run] | None" = None,
         serde: ModelSerde | None = None,
     ) -> None:
         super().__init__(run_id, store, work)
@@ -115,8 +116,10 @@ class ManyModelTraining(DPF):
         self._serde = serde or PickleSerde()
 
     def _call(self) -> tuple[Any, dict[str, Any]]:
+        from partwise.flows import train_models
+
         trainer = TrainFunction(self._function)
-        return flows.train_models, {"trainer": trainer, "serde": self._serde}
+        return train_models, {"trainer": trainer, "serde": self._serde}
 
     def _handle(self, run_id: str, work: Any) -> ManyModelRun:
         return ManyModelRun(run_id, self._store, work, self._serde)
@@ -146,7 +149,9 @@ class ManyModelInference(DPF):
         self._serde = serde or PickleSerde()
 
     def _call(self) -> tuple[Any, dict[str, Any]]:
-        return flows.run_inference, {
+        from partwise.flows import run_inference
+
+        return run_inference, {
             "predict": InferenceFunction(self._function),
             "training_run_id": self._training_run_id,
             "serde": self._serde,

@@ -6,7 +6,6 @@ from typing import Any
 
 import partwise.connector.context as our_context
 import partwise.connector.data_connector as our_data
-import partwise.flows as flows
 from partwise.compat.snowflake.ml.data.data_connector import DataConnector
 from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_function.dpf_run import (  # noqa: E501
     DPFRun,
@@ -113,7 +112,10 @@ class DPF:
 
     def _call(self) -> tuple[Any, dict[str, Any]]:
         """Return the flow that this is a call of, and what is said of the function there."""
-        return flows.map_partitions, {"function": MappedFunction(self._function)}
+        # Here: workers read the module for the function, and know no flows.
+        from partwise.flows import map_partitions
+
+        return map_partitions, {"function": MappedFunction(self._function)}
 
     def _handle(self, run_id: str, work: Any) -> DPFRun:
         return DPFRun(run_id, self._store, work)

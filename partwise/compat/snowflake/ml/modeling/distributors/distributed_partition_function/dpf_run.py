@@ -4,17 +4,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_function import (
     partition_context,
 )
 from partwise.compat.snowflake.stages import stage_store
 from partwise.errors import InputError, RunCancelledError, RunFailedError, RunNotFoundError
-from partwise.flows.orchestration.started_run import StartedRun
 from partwise.formatting import key_text
 from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.runs.run import Run
+
+if TYPE_CHECKING:
+    from partwise.flows.orchestration.started_run import StartedRun
 
 _SHOWN = {PartitionStatus.SKIPPED: PartitionStatus.DONE}
 _SHOWN_OF_RUN = {RunStatus.SKIPPED: RunStatus.SUCCESS}
@@ -80,7 +82,7 @@ class DPFRun:
         work: The process that works on it; None: it was restored.
     """
 
-    def __init__(self, run_id: str, store: str, work: StartedRun[Run] | None = None) -> None:
+    def __init__(self, run_id: str, store: str, work: "StartedRun[Run] | None" = None) -> None:
         self.run_id = run_id
         self._store = store
         self._work = work
@@ -122,7 +124,7 @@ class DPFRun:
         """
         self._at_work().cancel()
 
-    def _at_work(self) -> StartedRun[Run]:
+    def _at_work(self) -> "StartedRun[Run]":
         if self._work is None:
             raise RuntimeError(
                 f"The run {self.run_id!r} was restored, and is only to be read: "
