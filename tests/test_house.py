@@ -266,7 +266,8 @@ def test_the_package_itself_does_not_import_through_its_face():
 
 
 def test_what_users_read_and_copy_imports_from_the_public_face():
-    public = ("partwise", "partwise.client", "partwise.transformers", "partwise.testing")
+    floors = ("client", "transformers", "testing", "compat")
+    public = ("partwise", *(f"partwise.{name}" for name in floors))
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.py")]
     imports = re.compile(r"^ *(?:from|import) (partwise[\w.]*)", re.MULTILINE)
     elsewhere = [

@@ -1,0 +1,1 @@
+"""Names of Snowflake's container runtime, at the same paths below this package."""

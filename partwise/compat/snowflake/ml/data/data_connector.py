@@ -1,0 +1,65 @@
+"""The rows that a function is given, with the methods that theirs have."""
+
+from typing import Any
+
+import partwise.connector.data_connector as ours
+from partwise.compat.snowflake.stages import rows_of
+from partwise.errors import InputError
+
+
+class DataConnector:
+    """Rows, as pandas, PyTorch and others take them.
+
+    Args:
+        rows: The connector of partwise, of which all of it is made.
+    """
+
+    def __init__(self, rows: ours.DataConnector) -> None:
+        self.rows = rows
+
+    @classmethod
+    def from_dataframe(cls, df: Any, ingestor_class: Any = None) -> "DataConnector":
+        """Return the rows of a frame: of pandas, polars or Snowpark, or an Arrow table.
+
+        Raises:
+            InputError: An ingestor is given; rows are read by Arrow.
+        """
+        if ingestor_class is not None:
+            raise InputError("ingestor_class is not taken: leave it out, rows are read by Arrow.")
+        return cls(ours.DataConnector.from_dataframe(rows_of(df)))
+
+    @classmethod
+    def from_ray_dataset(cls, ray_ds: Any) -> "DataConnector":  # noqa: ARG003
+        """Refuse a Ray dataset.
+
+        Raises:
+            InputError: Always.
+        """
+        raise InputError(
+            "Ray datasets are not taken: write them as Parquet files, and pass their folder to the "
+            "call, or their Arrow table to DataConnector.from_dataframe."
+        )
+
+    def to_pandas(self, limit: int | None = None) -> Any:
+        """Return a frame of the rows; of the first `limit`."""
+        frame = self.rows.to_pandas()
+        return frame if limit is None else frame.head(limit)
+
+    def to_torch_dataset(
+        self, *, batch_size: int | None = None, shuffle: bool = False, drop_last_batch: bool = True
+    ) -> Any:
+        """Return an iterable dataset whose columns are of shape (n, 1), without the last batch."""
+        return self.rows.to_torch_dataset(
+            batch_size=batch_size,
+            shuffle=shuffle,
+            drop_last=drop_last_batch,
+            expand_dims=True,
+        )
+
+    def to_tf_dataset(
+        self, *, batch_size: int, shuffle: bool = False, drop_last_batch: bool = True
+    ) -> Any:
+        """Return a dataset of TensorFlow; its columns are of shape (n,), unlike theirs."""
+        return self.rows.to_tf_dataset(
+            batch_size=batch_size, shuffle=shuffle, drop_last=drop_last_batch
+        )

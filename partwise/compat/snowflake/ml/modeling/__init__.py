@@ -1,0 +1,1 @@
+"""What stands at `snowflake.ml.modeling`."""

@@ -1,0 +1,1 @@
+"""Functions that are called for each partition."""

@@ -1,0 +1,121 @@
+"""A function that is called for each partition."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import partwise.connector.context as our_context
+import partwise.connector.data_connector as our_data
+from partwise.compat.snowflake.ml.data.data_connector import DataConnector
+from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_function.dpf_run import (  # noqa: E501
+    DPFRun,
+    check_on_existing,
+)
+from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_function.entities import (  # noqa: E501
+    ExecutionOptions,
+    own_options,
+)
+from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_function.partition_context import (  # noqa: E501
+    PartitionContext,
+)
+from partwise.compat.snowflake.stages import rows_of, stage_store
+from partwise.engine.options import ExecutionOptions as OwnExecutionOptions
+from partwise.sources.files.file_set import Files
+
+FILE_COLUMN = "__FILE__"
+"""With each file's path: of rows of a stage the key, which functions do not see."""
+
+
+def given(
+    data: our_data.DataConnector, context: our_context.PartitionContext
+) -> tuple[DataConnector, PartitionContext]:
+    """Return rows and context as functions of theirs take them."""
+    table = data.to_arrow()
+    if FILE_COLUMN in table.column_names:
+        data = our_data.DataConnector(table.drop_columns([FILE_COLUMN]))
+    return DataConnector(data), PartitionContext(context)
+
+
+@dataclass(frozen=True)
+class MappedFunction:
+    """A function of theirs as `map_partitions` calls it; what it returns counts for nothing."""
+
+    function: Callable[[DataConnector, PartitionContext], Any]
+
+    def __call__(self, data: our_data.DataConnector, context: our_context.PartitionContext) -> None:
+        """Call it for one partition."""
+        self.function(*given(data, context))
+
+
+class DPF:
+    """A function that is called for each partition of a frame or of the files of a stage.
+
+    Args:
+        func: Called as `func(data_connector, context)`.
+        stage_name: Where runs are kept: a stage, a folder, or a URL.
+    """
+
+    def __init__(self, func: Callable[..., Any], stage_name: str) -> None:
+        self._function = func
+        self._store = stage_store(stage_name)
+
+    def run(
+        self,
+        *,
+        partition_by: str,
+        snowpark_dataframe: Any,
+        run_id: str,
+        on_existing_artifacts: str = "error",
+        execution_options: ExecutionOptions | OwnExecutionOptions | None = None,
+    ) -> DPFRun:
+        """Start a run over a frame's rows: of Snowpark, pandas or polars, or an Arrow table."""
+        rows = {"data": rows_of(snowpark_dataframe), "partition_by": partition_by}
+        return self._started(rows, run_id, on_existing_artifacts, execution_options)
+
+    def run_from_stage(
+        self,
+        stage_location: str,
+        run_id: str,
+        file_pattern: str = "*.parquet",
+        partition_ids: Sequence[str] | None = None,
+        on_existing_artifacts: str = "error",
+        execution_options: ExecutionOptions | OwnExecutionOptions | None = None,
+    ) -> DPFRun:
+        """Start a run in which each file of a folder is a partition, named by its path there."""
+        # Files in folders of the stage match as well, as there.
+        files = Files(f"{stage_store(stage_location)}/**/{file_pattern}", file_column=FILE_COLUMN)
+        rows: dict[str, Any] = {"data": files, "partition_by": FILE_COLUMN}
+        if partition_ids is not None:
+            folder = f"{stage_store(stage_location)}/**"
+            rows["data"] = Files(folder, file_column=FILE_COLUMN)
+            rows["filter"] = [(FILE_COLUMN, "in", list(partition_ids))]
+        return self._started(rows, run_id, on_existing_artifacts, execution_options)
+
+    def _started(
+        self,
+        rows: dict[str, Any],
+        run_id: str,
+        on_existing_artifacts: str,
+        options: ExecutionOptions | OwnExecutionOptions | None,
+    ) -> DPFRun:
+        check_on_existing(on_existing_artifacts)
+        flow, settings = self._call()
+        work = flow.start(
+            **rows,
+            **settings,
+            run_id=run_id,
+            store=self._store,
+            on_existing_artifacts=on_existing_artifacts,
+            execution=own_options(options),
+        )
+        return self._handle(run_id, work)
+
+    def _call(self) -> tuple[Any, dict[str, Any]]:
+        """Return the flow that this is a call of, and what is said of the function there."""
+        # Here: workers read the module for the function, and know no flows.
+        from partwise.flows import map_partitions
+
+        return map_partitions, {"function": MappedFunction(self._function)}
+
+    def _handle(self, run_id: str, work: Any) -> DPFRun:
+        return DPFRun(run_id, self._store, work)

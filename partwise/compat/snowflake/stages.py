@@ -1,0 +1,32 @@
+"""Stages: each is a store of its own, a folder below `STAGES`."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from partwise.errors import InputError
+
+STAGES = "artifacts/stages"
+
+
+def stage_store(name: str) -> str:
+    """Return the store that a stage is, or a folder in it: "@db.schema.stage/path".
+
+    A path or URL is taken as it is. Names are in upper case, as there.
+
+    Raises:
+        InputError: There is no name.
+    """
+    if "://" in name or name.startswith(("/", ".")):
+        return name.rstrip("/")
+    stage, _, folder = name.removeprefix("@").strip("/").partition("/")
+    if not stage:
+        raise InputError(f"{name!r} names no stage: write a name, a path or a URL.")
+    return f"{STAGES}/{stage.upper()}/{folder}".rstrip("/")
+
+
+def rows_of(frame: Any) -> Any:
+    """Return rows as calls take them: those of a Snowpark frame by Arrow, all others as given."""
+    if type(frame).__module__.startswith("snowflake.snowpark."):
+        return pa.concat_tables(frame.to_arrow_batches())
+    return frame
