@@ -1,12 +1,13 @@
 """`partwise runs`: look into one run, go on with it, repeat it, tidy it; others in `run_*`."""
 
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from partwise.errors import InputError
+from partwise.errors import InputError, RunNotFoundError
 from partwise.flows.cli import output, run_output
 from partwise.flows.cli.exit_codes import FAILURE, SUCCESS, code_of_run
 from partwise.flows.cli.keys import find_partition
@@ -306,6 +307,9 @@ def _print_run(run: Run) -> None:
         began = f"begun {output.cell_text(newest.started_at)} UTC by {newest.owner}"
         fields["generation"] = f"{run.generation}, {began}"
         fields["with"] = ", ".join(f"{name} {value}" for name, value in newest.environment.items())
+    if (trained := _newer_models(run)) is not None:
+        words = f"{program()} runs resume {run.run_id}{store_option(run)}"
+        fields["stale"] = f"{trained} has newer models: `{words}` works on what changed"
     if run.at_work is not None:
         fields["note"] = f"{run.at_work}; or its process died: a resume finds out"
     if run.shown is not None and run.shown is not run.summary:
@@ -313,6 +317,24 @@ def _print_run(run: Run) -> None:
         fields["readers see"] = summary.shown_text(run)
         run = run.newest
     run_output.print_run(run, fields)
+
+
+def _newer_models(run: Run) -> str | None:
+    """Return the run whose models this one used, if it got others since; None: it did not.
+
+    What counts is when both ended and began by the clocks of who worked on them: no document says
+    which generation of the other run was used.
+    """
+    trained_by = run.document.training_run_id
+    if trained_by is None or run.shown is None or run.at_work is not None:
+        return None
+    with suppress(RunNotFoundError):
+        trained = Run.open(trained_by, run.store)
+        for ended in reversed(trained.complete_generations()):
+            # A resume that found all done has left the models as they were.
+            if ended.executed != 0:
+                return trained_by if ended.finished_at > run.shown.started_at else None
+    return None
 
 
 def _show_failures(run: Run, as_json: bool) -> None:

@@ -16,6 +16,7 @@ from partwise.flows.cli.main import main
 from partwise.outcomes import CANCELLED
 from partwise.runs.bundle import LOG_FILENAME, BundleWriter
 from partwise.runs.documents import execution_token, segment_file
+from partwise.runs.kinds import RunKind
 from partwise.runs.ledger import LedgerRow, segment_table, write_table
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import partition_ids
@@ -47,6 +48,33 @@ def make(url: str, run_id: str, *partitions: tuple[str, str, float], **options) 
 
 def done(**values: float) -> list[tuple[str, str, float]]:
     return [(key, "DONE", value) for key, value in values.items()]
+
+
+def test_a_run_whose_models_are_newer_now_is_named_with_the_command(partwise, url) -> None:
+    def work(run_id: str, kind: RunKind, value: float | None, of: str = "") -> str:
+        maker = RunMaker(Store.parse(url), run_id, kind)
+        maker.identity = replace(maker.identity, models=(f"run://{of}",) if of else ())
+        maker.begin("resume")
+        if value is None:
+            maker.commit(carried=maker.open().ledger)
+        else:
+            maker.commit(*done(a=value))
+        maker.end(1)
+        return partwise("show", run_id)[1]
+
+    work("sales", "train", 1.0)
+    assert "stale" not in work("used", "infer", 1.0, of="sales")
+    # A resume that finds nothing to do changes no model.
+    work("sales", "train", None)
+    assert "stale" not in partwise("show", "used")[1]
+    work("sales", "train", 2.0)
+    shown = " ".join(partwise("show", "used")[1].split())
+    resume = f"partwise runs resume used --store {url}"
+    assert f"stale sales has newer models: `{resume}` works on what changed" in shown
+    assert "stale" not in work("used", "infer", 2.0, of="sales")
+    # That the other run is gone is no news for this one.
+    assert main(["runs", "rm", "sales", "--store", url, "--yes"]) == 0
+    assert "stale" not in partwise("show", "used")[1]
 
 
 class TestList:
