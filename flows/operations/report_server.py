@@ -12,13 +12,17 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from partwise.flows.operations.service_logs import cut_long_logs
+from partwise.flows.operations.services import FOLDER
 from partwise.formatting import visible
 from partwise.processes.starting import python_words
 from partwise.reports.links import SECRET, read_link
@@ -31,6 +35,7 @@ REQUEST_TIMEOUT_S = 10.0
 """For so long a request may take to come, and its answer to be taken."""
 STRANGERS = 64
 """So many connections may have sent no request yet; of more the oldest are closed."""
+LOOKS_AT_LOGS_S = 60.0
 _HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
     "Content-Security-Policy": (
@@ -63,8 +68,10 @@ class ReportServer(ThreadingHTTPServer):
     # With the five of Python's, who comes while others do has to knock again, seconds later.
     request_queue_size = 128
 
-    def __init__(self, port: int, secret: str) -> None:
+    def __init__(self, port: int, secret: str, logs: Path | None = None) -> None:
         super().__init__(("127.0.0.1", port), _Request)
+        self._logs = logs
+        self._next_look_s = 0.0
         self.secret = secret
         self.turn = threading.BoundedSemaphore(AT_ONCE)
         self._lock = threading.Lock()
@@ -89,6 +96,12 @@ class ReportServer(ThreadingHTTPServer):
             limit = self._strangers.pop(one, None)
         if limit is not None:
             limit.cancel()
+
+    def service_actions(self) -> None:
+        """Cut long logs now and then: this is the one process of ours that is always there."""
+        if self._logs is not None and time.monotonic() > self._next_look_s:
+            self._next_look_s = time.monotonic() + LOOKS_AT_LOGS_S
+            cut_long_logs(self._logs)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Write down what went wrong here, and not that somebody has gone: it would fill a disk."""
@@ -179,9 +192,12 @@ def _render(run_id: str, store: dict[str, str]) -> tuple[bytes | None, str]:
 
 
 def main() -> None:
-    """Serve at the URL that is this process's argument, until it is ended."""
+    """Serve at the URL that is this process's argument, until it is ended.
+
+    The folder that it was started in has its own log and those of Prefect's server and worker.
+    """
     port = urlsplit(sys.argv[1]).port or 0
-    ReportServer(port, os.environ[SECRET]).serve_forever()
+    ReportServer(port, os.environ[SECRET], Path(FOLDER)).serve_forever()
 
 
 if __name__ == "__main__":

@@ -216,7 +216,8 @@ def start(folder: Path, services: Services, role: Role, words: list[str]) -> Ser
     log = log_path(folder, role)
     if log.exists():
         log.replace(log.with_suffix(".log.1"))
-    with open(log, "wb", opener=_private) as out:
+    # To be appended to: it may be cut (`service_logs`).
+    with open(log, "ab", opener=_private) as out:
         process = subprocess.Popen(  # noqa: S603 (our own arguments)
             [sys.executable, "-m", *_PROGRAMS[role], *words],
             cwd=folder,
