@@ -5,7 +5,9 @@ server, of the event of a run's end (`partwise.flows.orchestration.announcement`
 knows of a flow run that came to no run.
 """
 
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -26,6 +28,7 @@ from partwise.formatting import shortened
 from partwise.outcomes import RunStatus
 from partwise.tasks.notify import send
 
+_DEPLOYMENT = re.compile(r"prefect\.deployment\.([0-9a-f-]{36})")
 TOLD = (RunStatus.PARTIAL_FAILURE, RunStatus.FAILURE, RunStatus.SKIPPED)
 """The ends of runs that somebody hears of; SKIPPED: nothing was made."""
 _ABOUT_RUN = ("{{ event.payload.status }}: {{ event.payload.run_id }}", "{{ event.payload.text }}")
@@ -103,13 +106,32 @@ def _save(
             f"{notification.name}: off, as the server has no block {notification.block}: save one "
             "in the UI (Blocks), and call `partwise deploy` again"
         )
-    saved = [
-        save_automation(client, each, keeps_switch=keeps_switches)
-        for each in automations_of(notification, block.id, deployments)
-    ]
+    wanted = automations_of(notification, block.id, deployments)
+    if (other := _of_others(client, wanted[0].name, deployments)) is not None:
+        return (
+            f"{notification.name}: not saved, as the server has a notification of that name for "
+            f"other deployments, such as {other}: give it another name, or delete the automation "
+            f"{wanted[0].name!r} in the UI"
+        )
+    saved = [save_automation(client, each, keeps_switch=keeps_switches) for each in wanted]
     automation = client.read_automation(saved[0])
     is_on = automation is not None and automation.enabled
     return f"{notification.name}: by {notification.block}, {'on' if is_on else 'off'}"
+
+
+def _of_others(client: SyncPrefectClient, name: str, ours: Sequence[UUID]) -> str | None:
+    """Return a deployment of which an automation tells that tells of none of ours.
+
+    Several projects may share a server, and automations are found by their names.
+    """
+    for found in client.read_automations_by_name(name):
+        named = str(found.trigger.model_dump(include={"match_related"}))
+        ids = {UUID(text) for text in _DEPLOYMENT.findall(named)}
+        if ids.isdisjoint(ours):
+            for each in sorted(ids):
+                with suppress(ObjectNotFound):
+                    return client.read_deployment(each).name
+    return None
 
 
 def try_notification(block: str) -> Finding:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -115,6 +116,28 @@ def test_automations_tell_of_what_went_wrong_in_a_deployment(webhook, cluster, t
     assert "Failed keys: b.\npartwise runs show told --failures" in text
     assert "'nowhere'" in heard["Failed: refused"]
     assert "map-partitions/told, due 20" in heard[f"Late: {late.name}"]
+
+
+@pytest.mark.usefixtures("webhook")
+def test_a_notification_of_another_project_on_the_server_is_left_as_it_is() -> None:
+    [wanted] = notifications_of(
+        {"notifications": [{"name": "taken", "block": "custom-webhook/ops"}]}
+    )
+    with get_client(sync_client=True) as client:
+        flow_id = client.create_flow(map_partitions)
+        ours, new, theirs = (client.create_deployment(flow_id, name) for name in ("a", "b", "c"))
+
+        def save(*deployments: UUID) -> str:
+            api_url = PREFECT_API_URL.value()
+            return save_notifications([wanted], deployments, api_url, keeps_switches=False)[0]
+
+        assert save(ours) == save(ours, new) == "taken: by custom-webhook/ops, off"
+        assert "taken: not saved, " in save(theirs)
+        assert "for other deployments, such as " in save(theirs)
+        assert save(new) == "taken: by custom-webhook/ops, off"
+        # Of a project that is gone nobody is told.
+        client.delete_deployment(new)
+        assert save(theirs) == "taken: by custom-webhook/ops, off"
 
 
 def test_a_test_is_sent_on_request(webhook, capsys) -> None:
