@@ -17,7 +17,12 @@ class PartitionContext:
 
     def __init__(self, own: ours.PartitionContext, session: Session | None = None) -> None:
         self.own = own
-        self.session = (session or Session()).of_writer(f"{own.run_id}-{own.partition_id}")
+        self._session = (session or Session()).of_writer(f"{own.run_id}-{own.partition_id}")
+
+    @property
+    def session(self) -> Session:
+        """What the partition may read and write tables by."""
+        return self._session
 
     @property
     def partition_id(self) -> str:
