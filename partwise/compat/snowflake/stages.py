@@ -26,7 +26,11 @@ def stage_store(name: str) -> str:
 
 
 def rows_of(frame: Any) -> Any:
-    """Return rows as calls take them: those of a Snowpark frame by Arrow, all others as given."""
-    if type(frame).__module__.startswith("snowflake.snowpark."):
+    """Return rows as calls take them: those of a Snowpark frame by Arrow, all others as given.
+
+    Such frames are theirs, where their package is installed, and those of `compat`.
+    """
+    module = type(frame).__module__.removeprefix("partwise.compat.")
+    if module.startswith("snowflake.snowpark."):
         return pa.concat_tables(frame.to_arrow_batches())
     return frame

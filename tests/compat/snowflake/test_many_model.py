@@ -100,8 +100,6 @@ def test_functions_are_given_what_theirs_take() -> None:
         assert theirs.download_from_stage("b.pkl") == {2}
         with pytest.raises(InputError, match="of the partition '7'"):
             theirs.download_from_stage("b.pkl", stage_path="other/8")
-        with pytest.raises(InputError, match="no session"):
-            theirs.with_session(print)
         return 3
 
     assert MappedFunction(draw)(rows, context) is None

@@ -1,7 +1,7 @@
 """One model for each partition: training and inference."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import partwise.connector.context as our_context
@@ -18,6 +18,8 @@ from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_fu
     PartitionContext,
     pickled,
 )
+from partwise.compat.snowflake.snowpark.context import get_active_session
+from partwise.compat.snowflake.snowpark.session import Session
 from partwise.errors import InputError
 from partwise.models.serdes import KerasSerde, ModelSerde, PickleSerde
 from partwise.models.serdes import TorchSerde as OwnTorchSerde
@@ -61,10 +63,11 @@ class TrainFunction:
     """A function of theirs as `train_models` calls it."""
 
     function: Callable[[DataConnector, PartitionContext], Any]
+    session: Session = field(default_factory=get_active_session)
 
     def __call__(self, data: our_data.DataConnector, context: our_context.PartitionContext) -> Any:
         """Train the model of one partition."""
-        return self.function(*given(data, context))
+        return self.function(*given(data, context, self.session))
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,13 @@ class InferenceFunction:
     """A function of theirs as `run_inference` calls it; what it returns is kept as a file."""
 
     function: Callable[[DataConnector, Any, PartitionContext], Any]
+    session: Session = field(default_factory=get_active_session)
 
     def __call__(
         self, data: our_data.DataConnector, model: Any, context: our_context.PartitionContext
     ) -> None:
         """Infer one partition."""
-        rows, theirs = given(data, context)
+        rows, theirs = given(data, context, self.session)
         context.upload(pickled(self.function(rows, model, theirs)), OUTPUT_FILE)
 
 

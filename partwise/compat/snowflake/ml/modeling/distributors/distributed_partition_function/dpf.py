@@ -1,7 +1,7 @@
 """A function that is called for each partition."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import partwise.connector.context as our_context
@@ -18,6 +18,8 @@ from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_fu
 from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_function.partition_context import (  # noqa: E501
     PartitionContext,
 )
+from partwise.compat.snowflake.snowpark.context import get_active_session
+from partwise.compat.snowflake.snowpark.session import Session
 from partwise.compat.snowflake.stages import rows_of, stage_store
 from partwise.engine.options import ExecutionOptions as OwnExecutionOptions
 from partwise.sources.files.file_set import Files
@@ -27,13 +29,13 @@ FILE_COLUMN = "__FILE__"
 
 
 def given(
-    data: our_data.DataConnector, context: our_context.PartitionContext
+    data: our_data.DataConnector, context: our_context.PartitionContext, session: Session
 ) -> tuple[DataConnector, PartitionContext]:
     """Return rows and context as functions of theirs take them."""
     table = data.to_arrow()
     if FILE_COLUMN in table.column_names:
         data = our_data.DataConnector(table.drop_columns([FILE_COLUMN]))
-    return DataConnector(data), PartitionContext(context)
+    return DataConnector(data), PartitionContext(context, session)
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,11 @@ class MappedFunction:
     """A function of theirs as `map_partitions` calls it; what it returns counts for nothing."""
 
     function: Callable[[DataConnector, PartitionContext], Any]
+    session: Session = field(default_factory=get_active_session)
 
     def __call__(self, data: our_data.DataConnector, context: our_context.PartitionContext) -> None:
         """Call it for one partition."""
-        self.function(*given(data, context))
+        self.function(*given(data, context, self.session))
 
 
 class DPF:

@@ -8,14 +8,21 @@ from typing import Any
 import cloudpickle
 
 import partwise.connector.context as ours
+from partwise.compat.snowflake.snowpark.session import Session
 from partwise.errors import InputError
 
 
 class PartitionContext:
     """The context of partwise, of which all of it is made, as `own`."""
 
-    def __init__(self, own: ours.PartitionContext) -> None:
+    def __init__(self, own: ours.PartitionContext, session: Session | None = None) -> None:
         self.own = own
+        self._session = (session or Session()).of_writer(f"{own.run_id}-{own.partition_id}")
+
+    @property
+    def session(self) -> Session:
+        """What the partition may read and write tables by."""
+        return self._session
 
     @property
     def partition_id(self) -> str:
@@ -50,16 +57,9 @@ class PartitionContext:
             )
         return self.own.download(filename, read_function or unpickled, run_id=run_id or None)
 
-    def with_session(self, fn: Callable[[Any], Any]) -> Any:  # noqa: ARG002
-        """Refuse to open a session.
-
-        Raises:
-            InputError: Always.
-        """
-        raise InputError(
-            "There is no session in a partition: return the rows from a function of "
-            "partwise.map_partitions, whose output=Table(...) appends those of each partition once."
-        )
+    def with_session(self, fn: Callable[[Session], Any]) -> Any:
+        """Return `fn(session)`; what it appends to a table is there once after retries too."""
+        return fn(self.session)
 
 
 def pickled(obj: Any) -> bytes:

@@ -1,0 +1,212 @@
+"""Rows of a table or statement, and what is made of them."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from partwise.compat.snowflake.snowpark.column import Column
+from partwise.compat.snowflake.snowpark.functions import col
+from partwise.compat.snowflake.snowpark.identifiers import quoted, stored
+from partwise.compat.snowflake.snowpark.row import Row, _row
+from partwise.compat.snowflake.snowpark.unknown import Partial
+from partwise.errors import ColumnError, InputError
+
+if TYPE_CHECKING:
+    from partwise.compat.snowflake.snowpark.session import Session
+
+
+class DataFrame(Partial):
+    """Rows that are read, or a statement that is carried out, whenever they are asked for.
+
+    Args:
+        read: Returns them.
+        session: Whose tables they are written to.
+    """
+
+    def __init__(self, read: Callable[[], pa.Table], session: "Session") -> None:
+        self._read = read
+        self.session = session
+
+    def _of(self, rows: pa.Table) -> "DataFrame":
+        return DataFrame(lambda: rows, self.session)
+
+    def __getitem__(self, name: str | Sequence[str]) -> Any:
+        return col(_found(self._read(), name)) if isinstance(name, str) else self.select(name)
+
+    @property
+    def columns(self) -> list[str]:
+        """Their names; those that are not of upper case in quotes."""
+        return [quoted(name) for name in self._read().column_names]
+
+    def select(self, *columns: Any) -> "DataFrame":
+        """Return some columns, or what is computed of them."""
+        rows = self._read()
+        made = [_column(rows, each) for each in _flat(columns)]
+        return self._of(_computed(rows, {each.name: each for each in made}))
+
+    def with_column(self, name: str, column: Column) -> "DataFrame":
+        """Return the rows with one more column, or another in its place."""
+        return self.with_columns([name], [column])
+
+    def with_columns(self, names: Iterable[str], columns: Iterable[Column]) -> "DataFrame":
+        """Return the rows with more columns."""
+        rows = self._read()
+        made = {name: col(quoted(name)) for name in rows.column_names}
+        new = dict(zip(map(stored, names), columns, strict=True))
+        return self._of(_computed(rows, made | new))
+
+    def with_column_renamed(self, existing: str | Column, new: str) -> "DataFrame":
+        """Return the rows with a column under another name."""
+        rows = self._read()
+        old = _column(rows, existing).name
+        names = [stored(new) if each == old else each for each in rows.column_names]
+        return self._of(rows.rename_columns(names))
+
+    def drop(self, *columns: Any) -> "DataFrame":
+        """Return the rows without these columns."""
+        rows = self._read()
+        return self._of(rows.drop_columns([_column(rows, each).name for each in _flat(columns)]))
+
+    def filter(self, expr: Column) -> "DataFrame":
+        """Return the rows for which a condition holds.
+
+        Raises:
+            InputError: It is a text.
+        """
+        if not isinstance(expr, Column):
+            raise InputError(
+                f'filter takes a condition such as col("A") > 1, not {expr!r}: SQL is not read.'
+            )
+        return self._of(self._read().filter(expr.expression))
+
+    def where(self, expr: Column) -> "DataFrame":
+        """Do what `filter` does."""
+        return self.filter(expr)
+
+    def sort(self, *columns: Any, ascending: bool = True) -> "DataFrame":
+        """Return the rows in the order of some columns."""
+        rows, order = self._read(), "ascending" if ascending else "descending"
+        return self._of(
+            rows.sort_by([(_column(rows, each).name, order) for each in _flat(columns)])
+        )
+
+    order_by = sort
+
+    def limit(self, n: int) -> "DataFrame":
+        """Return the first `n` rows."""
+        return self._of(self._read().slice(0, n))
+
+    def sample(self, frac: float | None = None, n: int | None = None) -> "DataFrame":
+        """Return rows that are drawn: each with the chance `frac`, or `n` in all.
+
+        Raises:
+            InputError: Neither or both are given.
+        """
+        if (frac is None) == (n is None):
+            raise InputError("sample takes one of frac, between 0 and 1, and n, a number of rows.")
+        rows, draw = self._read(), np.random.default_rng()
+        if frac is not None:
+            return self._of(rows.filter(pa.array(draw.random(len(rows)) < frac)))
+        return self._of(rows.take(np.sort(draw.permutation(len(rows))[:n])))
+
+    def random_split(self, weights: Sequence[float], seed: int | None = None) -> list["DataFrame"]:
+        """Return frames among which the rows are divided, in these shares."""
+        rows = self._read()
+        shares = np.cumsum(weights)[:-1] / np.sum(weights)
+        part = np.searchsorted(shares, np.random.default_rng(seed).random(len(rows)), "right")
+        return [self._of(rows.filter(pa.array(part == each))) for each in range(len(weights))]
+
+    def subtract(self, other: "DataFrame") -> "DataFrame":
+        """Return the rows that the other frame has not, each once."""
+        rows = self._read()
+        names, mark = rows.column_names, "__OTHER__"
+        both = [
+            table.append_column(mark, pa.repeat(number, len(table)))
+            for number, table in enumerate((rows, other._read().select(names)))
+        ]
+        grouped = pa.concat_tables(both, promote_options="permissive").group_by(
+            names, use_threads=False
+        )
+        counted = grouped.aggregate([(mark, "max")])
+        return self._of(counted.filter(pc.field(f"{mark}_max") == 0).select(names))
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        return int(self._read().num_rows)
+
+    def collect(self) -> list[Row]:
+        """Return the rows."""
+        rows = self._read()
+        values = zip(*(column.to_pylist() for column in rows.columns), strict=True)
+        return [_row(each, rows.column_names) for each in values]
+
+    def first(self) -> Row | None:
+        """Return the first row; None: there is none."""
+        return next(iter(self.limit(1).collect()), None)
+
+    def show(self, n: int = 10, max_width: int = 50) -> None:
+        """Print the first `n` rows."""
+        frame = self._read().slice(0, n).to_pandas()
+        print(frame.to_string(index=False, max_colwidth=max_width))  # noqa: T201 (asked for)
+
+    def to_pandas(self) -> Any:
+        """Return a frame of pandas, whose columns have no quotes."""
+        return self._read().to_pandas()
+
+    def to_arrow_batches(self) -> Iterator[pa.Table]:
+        """Return the rows as calls and connectors take them, the names as `columns` has them."""
+        rows = self._read()
+        return iter([rows.rename_columns([quoted(name) for name in rows.column_names])])
+
+    @property
+    def write(self) -> "DataFrameWriter":
+        """Writes the rows as a table."""
+        return DataFrameWriter(self)
+
+
+class DataFrameWriter(Partial):
+    """Writes the rows of a frame."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._frame = frame
+        self._mode = "errorifexists"
+
+    def mode(self, save_mode: str) -> "DataFrameWriter":
+        """Set what is done where the table is there already."""
+        self._mode = save_mode
+        return self
+
+    def save_as_table(self, table_name: str | Sequence[str], mode: str | None = None) -> None:
+        """Write the rows as a table."""
+        name = table_name if isinstance(table_name, str) else ".".join(table_name)
+        self._frame.session.write_rows(name, self._frame._read(), (mode or self._mode).lower())
+
+    saveAsTable = save_as_table  # noqa: N815 (a name of theirs)
+
+
+def _flat(columns: tuple[Any, ...]) -> list[Any]:
+    """Return columns that are given one by one, or as one list."""
+    is_list = len(columns) == 1 and not isinstance(columns[0], (str, Column))
+    return list(columns[0] if is_list else columns)
+
+
+def _column(rows: pa.Table, column: str | Column) -> Column:
+    return column if isinstance(column, Column) else col(_found(rows, column))
+
+
+def _found(rows: pa.Table, name: str) -> str:
+    if stored(name) not in rows.column_names:
+        names = [quoted(each) for each in rows.column_names]
+        raise ColumnError(
+            f"The frame has no column {name!r}: it has {names}; write those in quotes with them."
+        )
+    return name
+
+
+def _computed(rows: pa.Table, columns: dict[str, Column]) -> pa.Table:
+    expressions = {name: column.expression for name, column in columns.items()}
+    return ds.dataset(rows).to_table(columns=expressions)

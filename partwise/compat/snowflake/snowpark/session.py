@@ -1,0 +1,226 @@
+"""A session: where the tables and stages are, and the names that may be left out."""
+
+import copy
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pandas as pd
+import pyarrow as pa
+
+from partwise.compat.snowflake.snowpark.dataframe import DataFrame
+from partwise.compat.snowflake.snowpark.file_operation import FileOperation
+from partwise.compat.snowflake.snowpark.identifiers import parts_of, qualified, stored
+from partwise.compat.snowflake.snowpark.statements import statement
+from partwise.compat.snowflake.snowpark.tables import TABLES, read_table, write_table
+from partwise.compat.snowflake.snowpark.unknown import Partial
+from partwise.compat.snowflake.stages import stage_store
+from partwise.errors import InputError
+
+DATABASE, SCHEMA = "LOCAL", "PUBLIC"
+
+
+class Session(Partial):
+    """Tables and stages below a folder of this machine; it may be sent to other processes.
+
+    Args:
+        database: Of tables whose names leave it out.
+        schema: The same.
+    """
+
+    builder: ClassVar["SessionBuilder"]
+    active: ClassVar["Session | None"] = None
+
+    def __init__(self, database: str = DATABASE, schema: str = SCHEMA) -> None:
+        # The functions of partitions have another folder.
+        self._root = Path.cwd()
+        self._database, self._schema = stored(database), stored(schema)
+        self._writer, self._written = "", 0
+
+    def __repr__(self) -> str:
+        return f"Session(database={self._database!r}, schema={self._schema!r}, in {self._root})"
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to close."""
+
+    def of_writer(self, name: str) -> "Session":
+        """Return a session whose files are named for who writes them.
+
+        What is appended to a table by a partition is then there once, also after a second attempt.
+        """
+        session = copy.copy(self)
+        session._writer, session._written = name, 0
+        return session
+
+    def use_database(self, database: str) -> None:
+        """Set the database of names that leave it out."""
+        self._database, self._schema = stored(database), SCHEMA
+
+    def use_schema(self, schema: str) -> None:
+        """Set the schema of names that leave it out, and the database where it is said."""
+        *database, self._schema = parts_of(schema)
+        self._database = database[-1] if database else self._database
+
+    def use_warehouse(self, warehouse: str) -> None:
+        """Do nothing: there are no warehouses."""
+
+    def use_role(self, role: str) -> None:
+        """Do nothing: there are no roles."""
+
+    def get_current_database(self) -> str:
+        """Return the database, in quotes as theirs."""
+        return f'"{self._database}"'
+
+    def get_current_schema(self) -> str:
+        """Return the schema, in quotes as theirs."""
+        return f'"{self._schema}"'
+
+    def get_current_warehouse(self) -> None:
+        """Return None: there are no warehouses."""
+
+    def get_current_role(self) -> None:
+        """Return None: there are no roles."""
+
+    def table(self, name: str | Sequence[str]) -> DataFrame:
+        """Return the rows of a table; they are read when they are asked for."""
+        folder = self.table_folder(name if isinstance(name, str) else ".".join(name))
+        return DataFrame(lambda: read_table(folder), self)
+
+    def sql(self, query: str) -> DataFrame:
+        """Return the result of a statement, which is carried out when it is asked for.
+
+        Raises:
+            InputError: The statement is none of the few that are known.
+        """
+        carry_out = statement(query)
+        return DataFrame(lambda: carry_out(self), self)
+
+    def create_dataframe(self, data: Any, schema: Sequence[str] | None = None) -> DataFrame:
+        """Return a frame of a frame of pandas, whose names stay as they are, or of a list of rows.
+
+        Raises:
+            InputError: The schema is no list of names.
+        """
+        if isinstance(data, pd.DataFrame):
+            rows = pa.Table.from_pandas(data, preserve_index=False)
+        else:
+            rows = _table_of(list(data), schema)
+        return DataFrame(lambda: rows, self)
+
+    createDataFrame = create_dataframe  # noqa: N815 (a name of theirs)
+
+    def write_pandas(
+        self,
+        df: pd.DataFrame,
+        table_name: str,
+        *,
+        database: str | None = None,
+        schema: str | None = None,
+        overwrite: bool = False,
+        auto_create_table: bool = False,
+    ) -> DataFrame:
+        """Append a frame of pandas to a table, and return the rows of the table.
+
+        Raises:
+            InputError: The table is not there, and `auto_create_table` is not set.
+        """
+        # There, this name alone is taken as it is, and not in upper case.
+        parts = [database, schema, f'"{stored(table_name)}"']
+        name = ".".join(part for part in parts if part)
+        if not (overwrite or auto_create_table):
+            read_table(self.table_folder(name))
+        self.write_rows(
+            name, self.create_dataframe(df)._read(), "overwrite" if overwrite else "append"
+        )
+        return self.table(name)
+
+    @property
+    def file(self) -> FileOperation:
+        """Copies files to stages and from them."""
+        return FileOperation(self.stage_folder)
+
+    def table_folder(self, name: str) -> Path:
+        """Return where the files of a table are."""
+        return self._root / TABLES / qualified(name, self._database, self._schema)
+
+    def stage_folder(self, location: str) -> Path:
+        """Return the folder that a stage is, or a folder or file in it.
+
+        Raises:
+            InputError: It is a URL, or goes out of the stage.
+        """
+        store = stage_store(location)
+        if "://" in store or ".." in Path(store).parts:
+            raise InputError(
+                f"{location!r} is no folder of a stage: write @STAGE/folder, and copy files of "
+                "a bucket by fsspec."
+            )
+        return self._root / store
+
+    def write_rows(self, name: str, rows: pa.Table, mode: str) -> None:
+        """Write rows as a table."""
+        token = self._writer or f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
+        write_table(self.table_folder(name), rows, mode, f"{token}-{self._written}.parquet")
+        self._written += 1
+
+
+class SessionBuilder:
+    """Makes a session; of all that a connection needs only database and schema count."""
+
+    def __init__(self) -> None:
+        self._options: dict[str, Any] = {}
+
+    def config(self, key: str, value: Any) -> "SessionBuilder":
+        """Set one option."""
+        return self.configs({key: value})
+
+    def configs(self, options: Mapping[str, Any]) -> "SessionBuilder":
+        """Set options."""
+        known = {key.lower(): value for key, value in options.items() if value}
+        self._options |= {key: known[key] for key in ("database", "schema") if key in known}
+        return self
+
+    def app_name(self, app_name: str) -> "SessionBuilder":  # noqa: ARG002
+        """Do nothing: nobody sees the name."""
+        return self
+
+    def create(self) -> Session:
+        """Return a new session, which becomes the active one."""
+        Session.active = Session(**self._options)
+        self._options = {}
+        return Session.active
+
+    def getOrCreate(self) -> Session:  # noqa: N802 (a name of theirs)
+        """Return the active session, or a new one."""
+        return Session.active or self.create()
+
+    get_or_create: Callable[["SessionBuilder"], Session] = getOrCreate
+
+
+Session.builder = SessionBuilder()
+
+
+def _table_of(data: list[Any], schema: Sequence[str] | None) -> pa.Table:
+    if schema is not None and not all(isinstance(name, str) for name in schema):
+        raise InputError(
+            "schema is a list of names here: their types are those of the values. Pass a frame of "
+            "pandas for other types."
+        )
+    first = data[0] if data else ()
+    given = first if isinstance(first, dict) else getattr(first, "_names", ())
+    if isinstance(first, dict):
+        data = [list(each.values()) for each in data]
+    elif not isinstance(first, (tuple, list)):
+        data = [(each,) for each in data]
+    width = len(data[0]) if data else len(schema or ())
+    names = schema or list(given) or [f"_{number}" for number in range(1, width + 1)]
+    columns = list(zip(*data, strict=True)) or [()] * width
+    return pa.table([pa.array(column) for column in columns], [stored(name) for name in names])

@@ -1,0 +1,71 @@
+"""Tables: each is a folder of Parquet files below `TABLES`."""
+
+import shutil
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from partwise.errors import InputError
+
+TABLES = "artifacts/tables"
+
+
+def read_table(folder: Path) -> pa.Table:
+    """Return the rows of a table.
+
+    Raises:
+        InputError: It is not there.
+    """
+    files = _files(folder)
+    if not files:
+        there = sorted(each.name for each in folder.parent.glob("[!.]*"))
+        raise InputError(
+            f"There is no table {folder.name} in {folder.parent}, only {there}: write it there by "
+            "session.create_dataframe(frame).write.save_as_table(name), or put a folder of Parquet "
+            "files under that name."
+        )
+    return pa.concat_tables([pq.read_table(each) for each in files], promote_options="permissive")
+
+
+def write_table(folder: Path, rows: pa.Table, mode: str, file: str) -> None:
+    """Write rows as a table, or as one more file of it, in place of one of the same name.
+
+    Raises:
+        InputError: The table is there, or has other columns; there is no such mode.
+    """
+    there = bool(_files(folder))
+    if mode == "append" and there:
+        columns = pq.read_schema(_files(folder)[0]).names
+        if set(columns) != set(rows.column_names):
+            raise InputError(
+                f"The table {folder.name} has the columns {columns}, not {rows.column_names}: "
+                'append the same columns, or write it anew by mode("overwrite").'
+            )
+    elif mode == "ignore" and there:
+        return
+    elif mode == "errorifexists" and there:
+        raise InputError(
+            f'The table {folder.name} is there: choose mode("append"), or mode("overwrite") to '
+            "write it anew."
+        )
+    elif mode not in ("append", "overwrite", "errorifexists", "ignore"):
+        raise InputError(
+            f'A mode is "append", "overwrite", "errorifexists" or "ignore", not {mode!r}.'
+        )
+    # Readers see whole files only, and never a part of a table that is written anew.
+    new = folder.with_name(f".{uuid.uuid4().hex}")
+    new.mkdir(parents=True)
+    pq.write_table(rows, new / file)
+    if mode == "append":
+        folder.mkdir(exist_ok=True)
+        (new / file).replace(folder / file)
+        new.rmdir()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+        new.rename(folder)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("[!.]*.parquet"))

@@ -1,0 +1,177 @@
+"""Snowpark's session and frames: what the vendor's samples do with them."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from partwise.compat.snowflake.ml.data import DataConnector
+from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_function.dpf import (
+    DPF,
+)
+from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_function.entities import (  # noqa: E501
+    RunStatus,
+)
+from partwise.compat.snowflake.snowpark import Row, Session
+from partwise.compat.snowflake.snowpark.context import get_active_session
+from partwise.compat.snowflake.snowpark.functions import col, lit, when
+from partwise.errors import ColumnError, InputError
+
+ROWS = pd.DataFrame({"REGION": ["EU", "EU", "US", None], "X": [1, 2, 3, 4], "target": [0.5] * 4})
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Session, "active", None)
+    return Session.builder.configs({"user": "me", "database": "db"}).config("schema", "s").create()
+
+
+def test_tables_are_written_and_read_by_their_names(session: Session) -> None:
+    assert get_active_session() is session is Session.builder.getOrCreate()
+    frame = session.create_dataframe(ROWS)
+    frame.write.save_as_table("sales")
+    table = session.table(f"{session.get_current_database()}.{session.get_current_schema()}.Sales")
+    with pytest.raises(InputError, match=r"DB.S.SALES is there"):
+        frame.write.save_as_table("DB.S.SALES")
+    frame.write.mode("append").save_as_table("s.sales")
+    assert table.count() == 8
+    frame.limit(1).write.mode("overwrite").save_as_table("sales")
+    assert table.count() == 1
+    with pytest.raises(InputError, match="has the columns"):
+        frame.drop("X").write.mode("append").save_as_table("sales")
+    session.use_schema("other.s")
+    with pytest.raises(InputError, match=r"no table OTHER.S.SALES"):
+        session.table("sales").to_pandas()
+    assert session.write_pandas(ROWS, "p", auto_create_table=True).count() == 4
+    with pytest.raises(InputError, match="is no name"):
+        session.table("../../etc")
+
+
+def test_columns_of_lower_case_are_in_quotes(session: Session) -> None:
+    frame = session.create_dataframe(ROWS)
+    assert frame.columns == ["REGION", "X", '"target"']
+    assert list(frame.to_pandas()) == ["REGION", "X", "target"]
+    rows = DataConnector.from_dataframe(frame).to_pandas()
+    assert list(rows.drop(columns=['"target"'])) == ["REGION", "X"]
+    assert frame.drop(['"target"']).columns == frame.select("region", col("x")).columns
+    with pytest.raises(ColumnError, match=r"no column 'target'.*in quotes"):
+        frame.select("target")
+
+
+def test_frames_compute_what_samples_compute(session: Session) -> None:
+    frame = session.create_dataframe(ROWS).drop('"target"')
+    assert frame.filter((col("X") > 1) & col("REGION").isin(["EU", "US"])).count() == 2
+    assert frame.where(~(frame["REGION"] == "EU") | frame["REGION"].is_null()).count() == 2
+    kind = when(col("REGION") == "EU", "near").when(col("X") == 3, "far").otherwise(lit("?"))
+    made = frame.with_column("HALF", col("X") / 2).with_columns(["KIND", "X"], [kind, 1 - col("X")])
+    assert made.collect()[0] == ("EU", 0, 0.5, "near")
+    assert [row["kind"] for row in made.collect()] == ["near", "near", "far", "?"]
+    assert made.select(col("HALF").alias("h"), "x").with_column_renamed("H", "i").columns == [
+        "I",
+        "X",
+    ]
+    assert [row.X for row in frame.sort("X", ascending=False).collect()] == [4, 3, 2, 1]
+    with pytest.raises(InputError, match="SQL is not read"):
+        frame.filter("X > 1")  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match=r"DataFrame.group_by is not among"):
+        frame.group_by("X")
+
+
+def test_rows_are_drawn_and_divided(session: Session) -> None:
+    frame = session.create_dataframe([(each,) for each in range(1000)], schema=["n"])
+    parts = frame.random_split([8, 2], seed=1)
+    assert 750 < parts[0].count() < 850
+    assert sorted(row.N for part in parts for row in part.collect()) == list(range(1000))
+    assert frame.random_split([8, 2], seed=1)[0].collect() == parts[0].collect()
+    drawn = frame.sample(0.9)
+    assert 850 < drawn.count() < 950
+    assert frame.subtract(drawn).count() + drawn.count() == 1000
+    assert frame.sample(n=7).count() == 7
+    nulls = session.create_dataframe(ROWS).select("REGION")
+    assert nulls.subtract(nulls.limit(3)).collect() == [(None,)]
+
+
+def test_rows_have_names(session: Session) -> None:
+    (row,) = session.create_dataframe([Row(A=1, B="x")]).collect()
+    assert (row[0], row["B"], row.a, row.as_dict()) == (1, "x", 1, {"A": 1, "B": "x"})
+    assert repr(pickle.loads(pickle.dumps(row))) == "Row(A=1, B='x')"
+    assert session.create_dataframe([{"a": 1}, {"a": 2}]).first() == (1,)
+    assert session.create_dataframe([1, 2]).columns == ["_1"]
+    with pytest.raises(InputError, match="list of names"):
+        session.create_dataframe([(1,)], schema=[int])  # type: ignore[list-item]
+
+
+def test_statements_of_the_samples(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    session.create_dataframe(ROWS).write.save_as_table("sales")
+    session.sql("CREATE STAGE IF NOT EXISTS db.s.IN;").collect()
+    session.sql("CREATE SCHEMA IF NOT EXISTS db.s").collect()
+    copy = """COPY INTO @db.s.IN/sales/
+        FROM DB.S.SALES PARTITION BY REGION
+        FILE_FORMAT = (TYPE = PARQUET COMPRESSION = SNAPPY) HEADER = TRUE"""
+    session.sql(copy).collect()
+    names = [row["name"] for row in session.sql("LIST @db.s.in/sales/").collect()]
+    assert [name.split("/")[2] for name in names] == ["EU", "US", "__NULL__"]
+    assert all(name.startswith("db.s.in/sales/") for name in names)
+    assert session.sql("SELECT COUNT(*) FROM sales").collect()[0][0] == 4
+    session.sql("select * from sales limit 1").show()
+    assert capsys.readouterr().out.split() == ["REGION", "X", "target", "EU", "1", "0.5"]
+    session.sql("DROP TABLE IF EXISTS sales")
+    assert session.table("sales").count() == 4, "A statement waits until it is collected."
+    session.sql("REMOVE @db.s.in/sales/EU/data_0.snappy.parquet").collect()
+    assert session.sql("ls @db.s.in").count() == 2
+    for each in ("REMOVE @db.s.in/sales/", "DROP TABLE sales", "DROP STAGE IF EXISTS db.s.in"):
+        session.sql(each).collect()
+    assert not list(Path("artifacts").rglob("*.parquet"))
+    session.sql("USE DATABASE d").collect()
+    assert session.get_current_database() == '"D"'
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT A FROM t",
+        "DROP TABLE t; DROP TABLE u",
+        "REMOVE @s/../../x",
+        "COPY INTO t FROM @s",
+        "CREATE OR REPLACE STAGE s",
+        'DROP STAGE ".git"',
+    ],
+)
+def test_other_statements_are_refused(session: Session, query: str) -> None:
+    with pytest.raises(InputError, match=r"Compute it in pandas|write @STAGE"):
+        session.sql(query).collect()
+
+
+def test_files_are_put_into_stages_and_got_from_them(session: Session) -> None:
+    Path("a.csv").write_text("1")
+    assert session.file.put("file://*.csv", "@s/in")[0].status == "UPLOADED"
+    assert session.file.put("a.csv", "@s/in")[0]["status"] == "SKIPPED"
+    session.file.get("@s/in/a.csv", "out")
+    assert Path("out/a.csv").read_text() == "1"
+    with pytest.raises(InputError, match="There is no '@s/b'"):
+        session.file.get("@s/b", "out")
+
+
+def solve(data: Any, context: Any) -> None:
+    frame = data.to_pandas()
+    answer = pd.DataFrame({"REGION": [context.partition_id], "N": [len(frame)]})
+    context.with_session(
+        lambda session: session.create_dataframe(answer).write.mode("append").save_as_table("out")
+    )
+    path = context.session.table_folder("tried")
+    if not path.exists():
+        path.mkdir(parents=True)
+        raise RuntimeError("The second attempt appends once more.")
+
+
+def test_a_function_appends_to_a_table_once(session: Session) -> None:
+    session.create_dataframe(ROWS).filter(col("REGION").is_not_null()).write.save_as_table("sales")
+    run = DPF(solve, str(Path("stage").absolute())).run(
+        partition_by="REGION", snowpark_dataframe=session.table("sales"), run_id="v1"
+    )
+    assert run.wait() is RunStatus.SUCCESS
+    rows = session.table("out").sort("REGION").collect()
+    assert rows == [("EU", 2), ("US", 1)]
