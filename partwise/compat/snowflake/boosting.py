@@ -66,8 +66,6 @@ class BoostingEstimator(ABC):
             InputError: The columns or parameters do not fit; nothing was trained.
             RunFailedError: A worker failed; carries the run.
         """
-        from partwise.flows import train_distributed
-
         if verbose_eval:
             warnings.warn(
                 "verbose_eval prints nothing: get_eval_results() has each round.", stacklevel=2
@@ -76,6 +74,8 @@ class BoostingEstimator(ABC):
         labels = [label_col] if isinstance(label_col, str) else list(label_col)
         if len(labels) != 1:
             raise InputError(f"label_col names {len(labels)} columns: give one.")
+        from partwise.flows import train_distributed
+
         run = train_distributed(
             own_rows(dataset),
             self._trainer(dict(self._settings), features, labels[0]),

@@ -7,10 +7,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from partwise.compat.snowflake.ml.data import DataConnector
+from partwise.compat.snowflake.dataset_maps import placed
+from partwise.compat.snowflake.ml.data import DataConnector, ShardedDataConnector
 from partwise.compat.snowflake.ml.modeling.distributors.lightgbm import (
     LightGBMEstimator,
     LightGBMScalingConfig,
+)
+from partwise.compat.snowflake.ml.modeling.distributors.pytorch import (
+    PyTorchDistributor,
+    PyTorchScalingConfig,
+    WorkerResourceConfig,
+    get_context,
+    own_scaling,
 )
 from partwise.compat.snowflake.ml.modeling.distributors.xgboost import (
     XGBEstimator,
@@ -72,3 +80,62 @@ def test_what_an_estimator_does_not_take_is_said() -> None:
         LightGBMEstimator().fit(ROWS, ["X"], ["Y", "X"])
     scaling = XGBEstimator(scaling_config=LightGBMScalingConfig(2, 1, use_gpu=False))._scaling
     assert scaling == ScalingConfig(ranks=2, cpus=1, gpus=0)
+
+
+def train() -> None:
+    import torch
+
+    assert torch.distributed.is_initialized()
+    context = get_context()
+    rows = context.get_dataset_map()
+    shard = rows["rows"].get_shard()
+    (batch,) = shard.to_torch_dataset(batch_size=40)
+    Path(context.get_model_dir(), "model.txt").write_text("model")
+    context.get_metrics_reporter().log_metrics(
+        {
+            "rate": float(context.get_hyper_params()["rate"]),
+            "losses": [2.0, 1.0],
+            "batch": list(batch["X"].shape),
+            "rows": len(shard.to_pandas()),
+            "test": len(rows["test"].to_pandas()),
+            "world": f"{context.get_rank()} of {context.get_world_size()}",
+        }
+    )
+
+
+def test_a_function_of_torch_is_run_with_its_context(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    worker = WorkerResourceConfig(num_cpus=1)
+    result = PyTorchDistributor(train, PyTorchScalingConfig(1, 1, worker)).run(
+        dataset_map={
+            "rows": ShardedDataConnector.from_dataframe(ROWS),
+            "test": DataConnector.from_dataframe(ROWS.head(5)),
+        },
+        hyper_params={"rate": "0.5"},
+        artifact_stage_location=str(tmp_path),
+    )
+    assert result.get_metrics() == {
+        "rate": 0.5,
+        "losses": [2.0, 1.0],
+        "batch": [40, 1],
+        "rows": 64,
+        "test": 5,
+        "world": "0 of 1",
+    }
+    assert Path(result.get_model_dir(), "model.txt").read_text() == "model"
+    assert result.get_checkpoint_location().startswith(str(tmp_path))
+
+
+def test_rows_by_name_become_data_and_eval_data() -> None:
+    sharded = ShardedDataConnector.from_dataframe(ROWS, equal=False)
+    found = placed({"test": ROWS, "train": sharded})
+    assert (found.data.num_rows, list(found.eval_data)) == (64, ["test"])
+    assert [place.source for place in found.places.values()] == ["test", "train"]
+    assert [place.is_sharded for place in found.places.values()] == [False, True]
+    assert placed(None).places == {}
+    with pytest.raises(InputError, match="in a training function"):
+        sharded.get_shard()
+    scaling = own_scaling(PyTorchScalingConfig(2, 3, WorkerResourceConfig(num_gpus=1)))
+    assert scaling == ScalingConfig(ranks=6, gpus=1)
+    with pytest.raises(RuntimeError, match="rank"):
+        get_context()

@@ -39,6 +39,7 @@ NOT_ANSWERED = {
     "DataConnector.from_dataset",
     "DataConnector.to_huggingface_dataset",
     "DataConnector.to_torch_datapipe",
+    "ShardedDataConnector.from_dataset",
     # Of it, no reference says whether it is called of the class or of an estimator.
     "XGBEstimator.load_model",
     # Of partwise itself, under the same name.
