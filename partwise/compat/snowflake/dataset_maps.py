@@ -51,10 +51,10 @@ def placed(datasets: Mapping[str, Any] | None) -> DatasetMap:
     return DatasetMap(data=data, eval_data=rows_by_name, places=places)
 
 
-def rank_datasets(context: RankContext, places: Mapping[str, Placed]) -> dict[str, DataConnector]:
+def rank_datasets(context: RankContext, places: Mapping[str, Placed]) -> dict[str, Any]:
     """Return the rows of a rank by name; every rank has to call it alike."""
     # All at once: ranks would wait for each other where only some of them ask.
-    datasets: dict[str, DataConnector] = {}
+    datasets: dict[str, Any] = {}
     for name, place in places.items():
         whole = not place.is_sharded
         rows = context.data(place.source, equal=place.equal, whole=whole)

@@ -25,7 +25,7 @@ class ShardedDataConnector(DataConnector):
         self._is_share = is_share
 
     @classmethod
-    def from_dataframe(cls, df: Any, equal: bool = True) -> "ShardedDataConnector":  # type: ignore[override]
+    def from_dataframe(cls, df: Any, equal: bool = True) -> "ShardedDataConnector":
         """Return the rows of a frame: of pandas, polars or Snowpark, or an Arrow table."""
         return cls(ours.DataConnector.from_dataframe(own_rows(df)), equal)
 

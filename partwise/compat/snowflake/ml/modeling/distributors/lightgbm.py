@@ -31,7 +31,7 @@ class LightGBMEstimator(BoostingEstimator):
         return DistributedLightGBM(
             rounds=settings.pop("num_iterations", rounds),
             early_stopping_rounds=settings.pop("early_stopping_round", None),
-            features=features,
+            features=tuple(features),
             label=label,
             params=settings,
         )

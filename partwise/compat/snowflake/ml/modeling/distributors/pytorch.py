@@ -104,7 +104,7 @@ class Context:
         """Return the `hyper_params` of the call, as they were given."""
         return dict(self._rank.params)
 
-    def get_dataset_map(self) -> dict[str, DataConnector]:
+    def get_dataset_map(self) -> dict[str, Any]:
         """Return the rows by name: of what is sharded this worker's, of all else all."""
         return dict(self._datasets)
 

@@ -36,7 +36,7 @@ class XGBEstimator(BoostingEstimator):
         return DistributedXGBoost(
             rounds=settings.pop("num_boost_round", rounds),
             early_stopping_rounds=settings.pop("early_stopping_rounds", None),
-            features=features,
+            features=tuple(features),
             label=label,
             params=settings,
         )

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import partwise.tuning.space as ours
+from partwise.choices import Direction
 from partwise.compat.snowflake.dataset_maps import Placed, placed, rank_datasets
 from partwise.compat.snowflake.ml.data.data_connector import DataConnector
 from partwise.compat.snowflake.ml.modeling.tune.search import (
@@ -21,10 +22,7 @@ from partwise.ranks.context import RankContext
 from partwise.runs.run import Run
 from partwise.runs.trials import SETTING_PREFIX, TRIAL
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-DIRECTIONS = {"min": "minimize", "max": "maximize"}
+DIRECTIONS: dict[str, Direction] = {"min": "minimize", "max": "maximize"}
 NO_MODEL = "no model was reported"
 """Kept in its place: a trial without one would be SKIPPED here."""
 
@@ -62,7 +60,7 @@ class TunerConfig:
     search_alg: SearchAlgorithm | None = None
     num_trials: int = 5
     max_concurrent_trials: int | None = None
-    resource_per_trial: Mapping[str, float] | None = None
+    resource_per_trial: Mapping[str, Any] | None = None
     uses_snowflake_trainer: bool = False
 
     def __post_init__(self) -> None:
@@ -150,8 +148,8 @@ class TunerResults:
         self.run = run
 
     @property
-    def results(self) -> "pd.DataFrame":
-        """A row for each trial: its number, its metric, and config/<name> for each setting."""
+    def results(self) -> Any:
+        """A frame with a row for each trial: its number, its metric, and config/<name> for each setting."""
         best = self.run.best
         table = self.run.trials
         if best is None:
@@ -163,8 +161,8 @@ class TunerResults:
         return table.to_pandas().rename(columns=renamed)
 
     @property
-    def best_result(self) -> "pd.DataFrame":
-        """The row of the best trial."""
+    def best_result(self) -> Any:
+        """The frame of the best trial's row."""
         best = self.run.best
         rows = self.results
         return rows[rows[TRIAL] == (None if best is None else best.number)]
