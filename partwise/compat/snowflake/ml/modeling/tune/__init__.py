@@ -149,7 +149,7 @@ class TunerResults:
 
     @property
     def results(self) -> Any:
-        """A frame with a row for each trial: its number, its metric, and config/<name> for each setting."""
+        """A frame of the trials: number, metric, and config/<name> of each setting."""
         best = self.run.best
         table = self.run.trials
         if best is None:
