@@ -4,6 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from partwise.connector.data_connector import DataConnector
 from partwise.errors import InputError
 
 STAGES = "artifacts/stages"
@@ -34,3 +35,9 @@ def rows_of(frame: Any) -> Any:
     if module.startswith("snowflake.snowpark."):
         return pa.concat_tables(frame.to_arrow_batches())
     return frame
+
+
+def own_rows(dataset: Any) -> Any:
+    """Return the rows of a connector of theirs, or of a frame, as calls take them."""
+    connector = getattr(dataset, "rows", None)
+    return rows_of(connector.to_arrow() if isinstance(connector, DataConnector) else dataset)

@@ -1,0 +1,37 @@
+"""What stands at `snowflake.ml.modeling.distributors.lightgbm`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from partwise.compat.snowflake.boosting import BoostingEstimator, BoostingScalingConfig
+from partwise.engine.scaling import ScalingConfig
+from partwise.trainers.ranks.lightgbm import DistributedLightGBM
+from partwise.trainers.ready.lightgbm import lightgbm_names
+
+LightGBMScalingConfig = BoostingScalingConfig
+
+
+class LightGBMEstimator(BoostingEstimator):
+    """One LightGBM model on all rows; `BoostingEstimator` says what it takes."""
+
+    def __init__(
+        self,
+        n_estimators: int = 100,
+        objective: str = "regression",
+        params: Mapping[str, Any] | None = None,
+        scaling_config: LightGBMScalingConfig | ScalingConfig | None = None,
+    ) -> None:
+        # By first names, so that an alias in `params` overrides both.
+        super().__init__(n_estimators, objective, lightgbm_names(params or {}), scaling_config)
+
+    def _trainer(
+        self, settings: dict[str, Any], features: list[str], label: str
+    ) -> DistributedLightGBM:
+        rounds = settings.pop("n_estimators")
+        return DistributedLightGBM(
+            rounds=settings.pop("num_iterations", rounds),
+            early_stopping_rounds=settings.pop("early_stopping_round", None),
+            features=tuple(features),
+            label=label,
+            params=settings,
+        )

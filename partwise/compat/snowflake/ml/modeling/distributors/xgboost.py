@@ -1,0 +1,46 @@
+"""What stands at `snowflake.ml.modeling.distributors.xgboost`."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from partwise.compat.snowflake.boosting import BoostingEstimator, BoostingScalingConfig
+from partwise.engine.scaling import ScalingConfig
+from partwise.errors import InputError
+from partwise.trainers.ranks.xgboost import DistributedXGBoost
+
+XGBScalingConfig = BoostingScalingConfig
+
+
+class XGBEstimator(BoostingEstimator):
+    """One XGBoost model on all rows; `BoostingEstimator` says what it takes."""
+
+    def __init__(
+        self,
+        n_estimators: int = 100,
+        objective: str = "reg:squarederror",
+        params: Mapping[str, Any] | None = None,
+        scaling_config: XGBScalingConfig | ScalingConfig | None = None,
+        train_fn_per_worker: Callable[..., Any] | None = None,
+    ) -> None:
+        if train_fn_per_worker is not None:
+            raise InputError(
+                "train_fn_per_worker is not taken: pass a function of a rank's context to "
+                "train_distributed."
+            )
+        super().__init__(n_estimators, objective, params, scaling_config)
+
+    def _trainer(
+        self, settings: dict[str, Any], features: list[str], label: str
+    ) -> DistributedXGBoost:
+        rounds = settings.pop("n_estimators")
+        return DistributedXGBoost(
+            rounds=settings.pop("num_boost_round", rounds),
+            early_stopping_rounds=settings.pop("early_stopping_rounds", None),
+            features=tuple(features),
+            label=label,
+            params=settings,
+        )
+
+    def save_model(self, path: str) -> None:
+        """Write the booster to a file, in XGBoost's own format."""
+        self.get_booster().save_model(path)
