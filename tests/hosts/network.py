@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -17,6 +18,7 @@ from tests.programs import ROOT
 
 PORT = 8786
 STORE_PORT = 5000
+_WIRE = ("link", "add", "wire", "up", "type", "bridge", "forward_delay", "0")
 _NOBODY = "02:00:00:00:00:00"
 _SPACES = ("--mount", "--net", "--uts", "--pid")
 _BEGIN = """
@@ -49,6 +51,7 @@ class Host:
 
     def __init__(self, name: str, address: str, names: str) -> None:
         self.name, self.address = name, address
+        self._started: list[subprocess.Popen[str]] = []
         kept = [ROOT, Path(sys.prefix), Path(sys.base_prefix)]
         script = _BEGIN.format(
             name=name,
@@ -80,25 +83,31 @@ class Host:
         self.pid = bash.pid
         """Of its first process, as this machine numbers it."""
 
-    def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
-        """Start a program on it, with its output as one stream."""
+    def start(
+        self, *words: str, output: int | IO[bytes] = subprocess.PIPE, **environment: str
+    ) -> subprocess.Popen[str]:
+        """Start a program on it, with its output as one stream, or into a file."""
         mine = {name: os.environ[name] for name in os.environ if not name.startswith("PREFECT_")}
         mine |= {"HOME": "/tmp/home", "TMPDIR": "/tmp", "PYTHONPATH": str(ROOT)}
         mine |= {"PARTWISE_SCRATCH": "/tmp/scratch", "PARTWISE_STATE": "/tmp/state"}
         mine |= {"PREFECT_HOME": "/tmp/prefect", "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false"}
         mine |= {"UV_CACHE_DIR": "/tmp/uv", "PREFECT_LOGGING_LEVEL": "WARNING"}
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*self._inside, "env", "-C", "/tmp", *words],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=output,
             stderr=subprocess.STDOUT,
             text=True,
             env=mine | environment,
         )
+        self._started.append(process)
+        return process
 
-    def python(self, *words: str, **environment: str) -> subprocess.Popen[str]:
+    def python(
+        self, *words: str, output: int | IO[bytes] = subprocess.PIPE, **environment: str
+    ) -> subprocess.Popen[str]:
         """Start Python on it."""
-        return self.start(sys.executable, *words, **environment)
+        return self.start(sys.executable, *words, output=output, **environment)
 
     def ip(self, *words: str) -> None:
         """Change its network."""
@@ -126,8 +135,10 @@ class Host:
         with suppress(psutil.Error, AttributeError):
             psutil.Process(self.pid).kill()
             self._first.wait()
-        self._first.kill()
-        self._first.communicate()
+        for process in (self._first, *self._started):
+            process.kill()
+            with suppress(ValueError):  # a driver's output may have been read to its end
+                process.communicate()
 
 
 class Network:
@@ -144,7 +155,7 @@ class Network:
         try:
             self._switch = Host("switch", "", "")
             # Without a delay for what a network of bridges has to find out first.
-            self._switch.ip(*"link add wire up type bridge forward_delay 0".split())
+            self._switch.ip(*_WIRE)
             for name, address in addresses.items():
                 self.hosts[name] = host = Host(name, address, lines)
                 self._switch.ip(
@@ -152,7 +163,7 @@ class Network:
                 )
                 self._switch.ip(*f"link set {name} master wire up".split())
                 host.ip(*f"address add {address}/24 dev eth0".split())
-                host.ip(*"link set eth0 up".split())
+                host.ip("link", "set", "eth0", "up")
         except BaseException:
             self.close()
             raise
@@ -212,12 +223,11 @@ class Cluster:
         self._start(name, "distributed.cli.dask_worker", self.scheduler, *words)
 
     def _start(self, name: str, *words: str) -> None:
+        """Start a server, whose output is kept in a file of this machine."""
         command = ["-m", *words]
         quiet = {"DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "500ms"}
-        process = self.network[name].python(*command, AWS_ENDPOINT_URL_S3=self.store, **quiet)
-        # Read by nobody, it would stop at a full pipe.
         with (self.folder / f"{name}.log").open("wb") as log:
-            subprocess.Popen(["cat"], stdin=process.stdout, stdout=log)
+            self.network[name].python(*command, output=log, AWS_ENDPOINT_URL_S3=self.store, **quiet)
 
 
 @contextmanager
