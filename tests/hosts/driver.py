@@ -5,10 +5,21 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
+SCRIPT = """
+import json, torch
+torch.distributed.init_process_group("gloo")
+total = torch.tensor([torch.distributed.get_rank() + 1])
+torch.distributed.all_reduce(total)
+print(json.dumps({"metrics": {"sum": int(total)}}))
+torch.distributed.destroy_process_group()
+"""
+"""Its processes meet on two hosts."""
 
 
 def fit(data: Any, context: Any) -> Any:
@@ -16,7 +27,8 @@ def fit(data: Any, context: Any) -> Any:
     import lightgbm
 
     time.sleep(float(os.environ.get("HOSTS_NAP_S", "0")))
-    rows = lightgbm.Dataset(np.column_stack([data.to_numpy("x")]), data.to_numpy("y"))
+    x = np.column_stack([data.to_numpy("x")])
+    rows = lightgbm.Dataset(x, data.to_numpy("y"), feature_name=["x"])
     settings = {"objective": "regression", "verbose": -1, "num_threads": 1, "min_data_in_leaf": 2}
     return lightgbm.train(settings | {"seed": context.seed % 2**31}, rows, num_boost_round=3)
 
@@ -51,13 +63,17 @@ def main(store: str, address: str) -> None:
     from partwise import (
         DistributedLightGBM,
         DistributedXGBoost,
+        LightGBMTrainer,
         LocalCluster,
         RemoteCluster,
         ScalingConfig,
+        export_models,
         map_partitions,
         run_inference,
+        run_script,
         train_distributed,
         train_models,
+        tune_model,
     )
 
     cluster: Any = LocalCluster(workers=2)
@@ -74,7 +90,7 @@ def main(store: str, address: str) -> None:
         )
         models = [run.model(key).model_to_string() for key in range(4)]
         said[f"train {len(said)}"] = sha256("".join(models))
-    inferred = run_inference(rows, "key", predict, models="trained", run_id="inferred", **given)
+    inferred = run_inference(rows, "key", "trained", predict, run_id="inferred", **given)
     said["infer"] = str(inferred.counts)
     said["map"] = str(map_partitions(rows, "key", count, run_id="mapped", **given).counts)
     two = ScalingConfig(ranks=2)
@@ -84,7 +100,21 @@ def main(store: str, address: str) -> None:
     ):
         name = type(trainer).__name__
         gang = train_distributed(rows, trainer, run_id=name, scaling=two, **given)
-        said[name] = gang.partitions["artifacts"].to_pylist()[0][0]["sha256"]
+        model = gang.model()
+        is_xgboost = hasattr(model, "save_raw")
+        said[name] = sha256(str(bytes(model.save_raw()) if is_xgboost else model.model_to_string()))
+    exported = export_models("trained", "onnx", data=rows, run_id="exported", **given)
+    said["export"] = str(exported.counts)
+    leaves = {"num_leaves": {"kind": "randint", "low": 2, "high": 5}}
+    trainer = LightGBMTrainer(label="y")
+    tuned = tune_model(rows, trainer, leaves, trials=2, run_id="tuned", **given)
+    said["tune"] = sha256(tuned.model().model_to_string())
+    Path("script").mkdir()
+    Path("script", "main.py").write_text(SCRIPT)
+    script = run_script(
+        "main.py", source_directory="script", nodes=2, backend="gloo", run_id="script", **given
+    )
+    said["script"] = str(script.partitions["sum"].to_pylist())
     print("SAID " + json.dumps(said))
 
 
