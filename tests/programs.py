@@ -82,6 +82,14 @@ def _find_gpu() -> str | None:
     return "0" if pynvml.nvmlDeviceGetCount() else None
 
 
+def _find_ip() -> str | None:
+    """The program that makes networks, where hosts of namespaces may be made: as root."""
+    spaces = ("unshare", "--mount", "--net", "--uts", "--pid", "--fork", "true")
+    if (found := shutil.which("ip")) is None or shutil.which("nsenter") is None:
+        return None
+    return found if subprocess.run(spaces, capture_output=True).returncode == 0 else None
+
+
 def _find_mlflow_server() -> str | None:
     """MLflow's program in an environment that has its server, where this one has the client."""
     if find_spec("mlflow") is None:
@@ -101,6 +109,10 @@ NEEDED = {
     "mpirun": Needed(find=_find_mpirun, how="apt-get install openmpi-bin"),
     "chromium": Needed.of_debian("chromium", "chromium"),
     "initdb": Needed(find=find_initdb, how="apt-get install postgresql"),
+    "ip": Needed(
+        find=_find_ip,
+        how="apt-get install iproute2, and be root with CAP_SYS_ADMIN: hosts are Linux namespaces",
+    ),
     "zsh": Needed.of_debian("zsh", "zsh"),
     "fish": Needed.of_debian("fish", "fish"),
     "other_python": Needed(
