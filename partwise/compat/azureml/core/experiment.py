@@ -1,0 +1,53 @@
+"""An experiment: a name that the IDs of its runs begin with."""
+
+import uuid
+from typing import Any, Protocol
+
+from partwise.compat.azureml.core.run import Run
+from partwise.compat.azureml.core.script_run_config import ScriptRunConfig
+from partwise.compat.azureml.core.workspace import Workspace
+from partwise.errors import InputError
+from partwise.flows.map_partitions import map_partitions
+from partwise.flows.run_script import run_script
+
+
+class Mapped(Protocol):
+    """What is run by `map_partitions`, such as a `ParallelRunStep`."""
+
+    append_row_file_name: str
+
+    def arguments_of_map(self, workspace: Workspace) -> dict[str, Any]:
+        """Return the arguments of `map_partitions`."""
+
+
+class Submitted(Protocol):
+    """What is run by `run_script`: a `ScriptRunConfig` or an estimator."""
+
+    def arguments_of_run(self, workspace: Workspace) -> dict[str, Any]:
+        """Return the arguments of `run_script`."""
+
+
+class Experiment:
+    """Runs of one name in the store of a workspace."""
+
+    def __init__(self, workspace: Workspace, name: str) -> None:
+        self.workspace, self.name = workspace, name
+
+    def submit(self, config: Submitted | Mapped, tags: object = None) -> Run:
+        """Start a run in a process of its own, and return at once; it ends with this process.
+
+        Raises:
+            InputError: It cannot be run, or an argument cannot be used; nothing was started.
+        """
+        if tags:
+            raise InputError("tags= has no counterpart: a run has its ID. Leave it out.")
+        own = {"run_id": f"{self.name}_{uuid.uuid4().hex[:8]}", "store": self.workspace.store}
+        if hasattr(config, "arguments_of_map"):
+            given = config.arguments_of_map(self.workspace)
+            return Run(map_partitions.start(**given, **own), self, config.append_row_file_name)
+        if hasattr(config, "arguments_of_run"):
+            return Run(run_script.start(**config.arguments_of_run(self.workspace), **own), self)
+        raise InputError(
+            f"A {type(config).__name__} cannot be submitted: give a {ScriptRunConfig.__name__}, an "
+            "estimator or a ParallelRunStep; of several steps submit one after the other."
+        )
