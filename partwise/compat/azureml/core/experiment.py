@@ -1,16 +1,15 @@
 """An experiment: a name that the IDs of its runs begin with."""
 
 import uuid
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from partwise.compat.azureml.core.run import Run
 from partwise.compat.azureml.core.script_run_config import ScriptRunConfig
 from partwise.compat.azureml.core.workspace import Workspace
 from partwise.errors import InputError
-from partwise.flows.map_partitions import map_partitions
-from partwise.flows.run_script import run_script
 
 
+@runtime_checkable
 class Mapped(Protocol):
     """What is run by `map_partitions`, such as a `ParallelRunStep`."""
 
@@ -20,6 +19,7 @@ class Mapped(Protocol):
         """Return the arguments of `map_partitions`."""
 
 
+@runtime_checkable
 class Submitted(Protocol):
     """What is run by `run_script`: a `ScriptRunConfig` or an estimator."""
 
@@ -41,11 +41,14 @@ class Experiment:
         """
         if tags:
             raise InputError("tags= has no counterpart: a run has its ID. Leave it out.")
+        # A script that only logs needs nothing of flows, nor of Prefect.
+        from partwise.flows import map_partitions, run_script
+
         own = {"run_id": f"{self.name}_{uuid.uuid4().hex[:8]}", "store": self.workspace.store}
-        if hasattr(config, "arguments_of_map"):
+        if isinstance(config, Mapped):
             given = config.arguments_of_map(self.workspace)
             return Run(map_partitions.start(**given, **own), self, config.append_row_file_name)
-        if hasattr(config, "arguments_of_run"):
+        if isinstance(config, Submitted):
             return Run(run_script.start(**config.arguments_of_run(self.workspace), **own), self)
         raise InputError(
             f"A {type(config).__name__} cannot be submitted: give a {ScriptRunConfig.__name__}, an "

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from partwise.errors import ArtifactNotFoundError, InputError
-from partwise.flows.orchestration.started_run import StartedRun
 from partwise.outcomes import RunStatus
 from partwise.ranks.current_context import get_context
 from partwise.ranks.script_context import script_context
@@ -13,6 +12,7 @@ from partwise.runs.run import Run as PartwiseRun
 
 if TYPE_CHECKING:
     from partwise.compat.azureml.core.experiment import Experiment
+    from partwise.flows.orchestration.started_run import StartedRun
 
 STATUSES: Mapping[RunStatus, str] = {
     RunStatus.IN_PROGRESS: "Running",
@@ -65,7 +65,9 @@ class Run:
         id: The ID of the run.
     """
 
-    def __init__(self, work: StartedRun[PartwiseRun], experiment: "Experiment", rows: str = ""):
+    def __init__(
+        self, work: "StartedRun[PartwiseRun]", experiment: "Experiment", rows: str = ""
+    ) -> None:
         self.id = work.run_id
         self.experiment, self._work, self._rows = experiment, work, rows
 
