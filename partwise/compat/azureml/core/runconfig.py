@@ -1,0 +1,68 @@
+"""How processes are spread, and the settings of a run."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from partwise.compat.azureml.core.environment import Environment
+from partwise.errors import InputError
+
+
+@dataclass
+class PyTorchConfiguration:
+    """Processes that find each other by the variables of torch; `process_count` is that of all."""
+
+    communication_backend: str = "Nccl"
+    process_count: int | None = None
+    node_count: int = 1
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `run_script`."""
+        count = self.process_count or self.node_count
+        if count % self.node_count:
+            raise InputError(
+                f"process_count={count} cannot be spread over node_count={self.node_count}: it is "
+                "that of all nodes, of which each has as many."
+            )
+        return {
+            "nodes": self.node_count,
+            "ranks_per_node": count // self.node_count,
+            "backend": self.communication_backend,
+        }
+
+
+@dataclass
+class MpiConfiguration:
+    """Processes of one job of Open MPI."""
+
+    process_count_per_node: int = 1
+    node_count: int = 1
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `run_script`; a single process needs no Open MPI."""
+        nodes, ranks = self.node_count, self.process_count_per_node
+        backend = "mpi" if nodes * ranks > 1 else "none"
+        return {"nodes": nodes, "ranks_per_node": ranks, "backend": backend}
+
+
+class TensorflowConfiguration:
+    """Refused: there are no parameter servers."""
+
+    def __init__(self, worker_count: int = 1, parameter_server_count: int = 0) -> None:
+        raise InputError(
+            f"TensorflowConfiguration(worker_count={worker_count}, "
+            f"parameter_server_count={parameter_server_count}) has no counterpart: give "
+            "MpiConfiguration, and have the script set TF_CONFIG by RANK and WORLD_SIZE."
+        )
+
+
+Spread = PyTorchConfiguration | MpiConfiguration
+
+
+@dataclass
+class RunConfiguration:
+    """The settings of a run that are not those of one script."""
+
+    environment: Environment = field(default_factory=Environment)
+    target: Any = "local"
+    environment_variables: dict[str, str] = field(default_factory=dict)
+    node_count: int = 1

@@ -1,0 +1,61 @@
+"""An entry script with `init()` and `run(mini_batch)`, as a function of (data, context)."""
+
+import functools
+import importlib.util
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from partwise.errors import FunctionError
+
+if TYPE_CHECKING:
+    from partwise.connector.context import PartitionContext
+    from partwise.connector.data_connector import DataConnector
+
+PATHS = "path"
+"""The column of a mini-batch of files."""
+
+
+@dataclass(frozen=True)
+class EntryScript:
+    """Calls `run` of a script for each mini-batch, and `init` once in each process.
+
+    A mini-batch is a frame of rows, or where `of_files` the paths of some files.
+    """
+
+    path: str
+    arguments: tuple[str, ...] = ()
+    of_files: bool = False
+    keeps_rows: bool = True
+
+    def __call__(self, data: "DataConnector", context: "PartitionContext") -> Any:
+        """Call it for a mini-batch, and return its rows."""
+        del context
+        rows = data.to_pandas()
+        given = list(rows[PATHS]) if self.of_files else rows
+        returned = _module(self.path, self.arguments).run(given)
+        if not self.keeps_rows or len(returned) == 0:
+            return None
+        if hasattr(returned, "columns"):
+            return returned.reset_index(drop=True)
+        return {"row": [str(each) for each in returned]}
+
+
+@functools.cache
+def _module(path: str, arguments: tuple[str, ...]) -> ModuleType:
+    """Import a script beside its own modules, and call its `init`."""
+    folder, name = str(Path(path).parent), Path(path).stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise FunctionError(f"The entry script {path!r} is no Python script.")
+    sys.path.insert(0, folder)
+    sys.argv = [path, *arguments]
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not hasattr(module, "run"):
+        raise FunctionError(f"The entry script {path!r} has no function run(mini_batch).")
+    if hasattr(module, "init"):
+        module.init()
+    return module

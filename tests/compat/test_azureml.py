@@ -1,0 +1,183 @@
+"""AzureML's names run: scripts with their metrics and files, parallel runs of entry scripts."""
+
+import importlib
+import inspect
+import textwrap
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from partwise.compat.azureml.core import Environment, Experiment, Run, ScriptRunConfig, Workspace
+from partwise.compat.azureml.core.conda_dependencies import CondaDependencies
+from partwise.compat.azureml.core.runconfig import MpiConfiguration, PyTorchConfiguration
+from partwise.compat.azureml.pipeline.steps import ParallelRunConfig, ParallelRunStep
+from partwise.compat.azureml.train.dnn import Gloo, Mpi, PyTorch
+from partwise.errors import InputError
+from partwise.migration.names import known_names
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = """
+import os, sys
+from partwise.compat.azureml.core import Run
+run = Run.get_context()
+for loss in (0.5, 0.25):
+    run.log("loss", loss)
+run.log("size", int(os.environ["WORLD_SIZE"]))
+run.log_row("point", x=1, y=2)
+open("outputs/model.txt", "w").write(sys.argv[1])
+sys.exit(int(sys.argv[2]))
+"""
+ENTRY = """
+import sys
+started = []
+
+def init():
+    started.append(sys.argv[1])
+
+def run(mini_batch):
+    if isinstance(mini_batch, list):
+        return [f"{len(mini_batch)} {started}"]
+    if mini_batch["key"].iloc[0] == "bad":
+        raise ValueError("bad")
+    return mini_batch.groupby("key", as_index=False)["value"].sum()
+"""
+
+
+@pytest.fixture
+def experiment(dask_client, tmp_path) -> Experiment:
+    (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
+    (tmp_path / "score.py").write_text(textwrap.dedent(ENTRY))
+    workspace = Workspace(
+        store=str(tmp_path / "store"), compute_targets={"cpus": dask_client.scheduler.address}
+    )
+    return Experiment(workspace, "trial")
+
+
+def test_a_submitted_script_has_metrics_and_files(experiment, tmp_path):
+    spread = PyTorchConfiguration("Gloo", process_count=2)
+    config = ScriptRunConfig(
+        str(tmp_path), "train.py", ["x", 0], compute_target="cpus", distributed_job_config=spread
+    )
+    # The processes of a script begin without the path of this one.
+    config.run_config.environment_variables["PYTHONPATH"] = str(ROOT)
+    run = experiment.submit(config)
+    assert run.wait_for_completion() == {"runId": run.id, "status": "Completed"}
+    metrics = run.get_metrics()
+    assert metrics["loss"] == [0.5, 0.25]
+    assert metrics["size"] == 2
+    assert run.get_metrics("point") == {"point": {"x": 1, "y": 2}}
+    assert "outputs/model.txt" in run.get_file_names()
+    run.download_file("outputs/model.txt", str(tmp_path / "copy.txt"))
+    assert (tmp_path / "copy.txt").read_text() == "x"
+    assert run.get_status() == "Completed"
+
+
+def test_a_parallel_run_calls_init_once_and_run_for_each_key(experiment, tmp_path):
+    config = ParallelRunConfig(
+        entry_script="score.py",
+        source_directory=str(tmp_path),
+        compute_target="cpus",
+        partition_keys=["key"],
+        run_max_try=1,
+    )
+    rows = pa.table({"key": ["a", "a", "bad", "b"], "value": [1, 2, 3, 4]})
+    run = experiment.submit(ParallelRunStep("sums", config, rows, arguments=["--fast"]))
+    run.wait_for_completion()
+    assert run.run.status == "PARTIAL_FAILURE"
+    run.download_file("parallel_run_step.txt", str(tmp_path))
+    lines = (tmp_path / "parallel_run_step.txt").read_text().splitlines()
+    assert sorted(line.split()[-1] for line in lines) == ["3", "4"]
+
+
+def test_files_are_mini_batches_of_so_many(experiment, tmp_path):
+    for name in "abc":
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / name).touch()
+    config = ParallelRunConfig(
+        entry_script="score.py",
+        source_directory=str(tmp_path),
+        mini_batch_size=2,
+        error_threshold=4,
+    )
+    step = ParallelRunStep("files", config, str(tmp_path / "in"), arguments=[1])
+    given = step.arguments_of_map(experiment.workspace)
+    assert given["data"]["mini_batch"].to_pylist() == [0, 0, 1]
+    assert (given["execution"].timeout_s, given["execution"].max_retries) == (60, 2)
+    assert given["execution"].max_failed == 4
+
+    class Data:
+        def to_pandas(self):
+            return given["data"].to_pandas().head(2)
+
+    for _ in range(2):
+        assert given["function"](Data(), None) == {"row": ["2 ['1']"]}
+
+
+def test_an_estimator_becomes_the_arguments_of_run_script():
+    estimator = PyTorch(
+        "project",
+        entry_script="train.py",
+        script_params={"--fast": "", "--epochs": 3},
+        node_count=2,
+        process_count_per_node=2,
+        distributed_training=Gloo(),
+        pip_packages=["polars"],
+        vm_priority="lowpriority",
+        shm_size="512m",
+        framework_version="2.9",
+    )
+    given = estimator.arguments_of_run(Workspace())
+    assert given["arguments"] == ["--fast", "--epochs", "3"]
+    assert (given["nodes"], given["ranks_per_node"], given["backend"]) == (2, 2, "gloo")
+    assert given["environment"].packages == ("torch==2.9", "polars")
+    assert (given["infrastructure"].vm_priority, given["infrastructure"].shm_gib) == ("low", 0.5)
+    spread = PyTorch("project", distributed_training=Mpi(process_count_per_node=4))
+    assert spread.arguments_of_run(Workspace())["ranks_per_node"] == 4
+    assert spread.arguments_of_run(Workspace())["backend"] == "mpi"
+
+
+def test_an_environment_is_its_packages():
+    environment = Environment("own")
+    environment.python.conda_dependencies = CondaDependencies.create(pip_packages=["polars"])
+    assert environment.packages.packages == ("polars",)
+    assert Environment.from_pip_requirements("a", "r.txt").packages.requirements_file == "r.txt"
+    assert MpiConfiguration().arguments()["backend"] == "none"
+
+
+REFUSED = {
+    "of the two": lambda: ScriptRunConfig("."),
+    "cannot be spread": lambda: PyTorchConfiguration("Gloo", 3, 2).arguments(),
+    "no curated environment": lambda: Environment.get(Workspace(), "AzureML-sklearn"),
+    "no subscription": lambda: Workspace("1", "2", "3"),
+    "cannot be submitted": lambda: Experiment(Workspace(), "a").submit(object()),
+    "no entry script": lambda: ParallelRunConfig(entry_script="none.py"),
+    "one by one": lambda: PyTorch(".", conda_packages=["mkl"]),
+    "none of": lambda: PyTorch(".", vm_priority="cheap"),
+}
+
+
+@pytest.mark.parametrize("sentence", REFUSED)
+def test_what_has_no_counterpart_is_answered_by_a_sentence(sentence):
+    with pytest.raises(InputError, match=sentence):
+        REFUSED[sentence]()
+
+
+def test_outside_a_run_values_are_printed(capsys):
+    Run.get_context().log("loss", 0.5)
+    assert capsys.readouterr().out == "loss: 0.5\n"
+
+
+def test_calls_take_the_arguments_that_the_table_of_names_has():
+    names = (
+        *("core.ScriptRunConfig", "core.runconfig.PyTorchConfiguration"),
+        *("core.runconfig.MpiConfiguration", "core.runconfig.TensorflowConfiguration"),
+        *("pipeline.steps.ParallelRunConfig", "pipeline.steps.ParallelRunStep"),
+        "train.dnn.PyTorch",
+    )
+    for path in names:
+        module, _, name = path.rpartition(".")
+        found = known_names().find(f"azureml.{path}")
+        assert found is not None
+        ours = getattr(importlib.import_module(f"partwise.compat.azureml.{module}"), name)
+        assert tuple(inspect.signature(ours).parameters) == found[0].parameters, path
