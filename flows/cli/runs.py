@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from partwise.errors import InputError, RunNotFoundError
+from partwise.errors import InputError, PartwiseError
 from partwise.flows.cli import output, run_output
 from partwise.flows.cli.exit_codes import FAILURE, SUCCESS, code_of_run
 from partwise.flows.cli.keys import find_partition
@@ -328,7 +328,8 @@ def _newer_models(run: Run) -> str | None:
     trained_by = run.document.training_run_id
     if trained_by is None or run.shown is None or run.at_work is not None:
         return None
-    with suppress(RunNotFoundError):
+    # It may have been removed or damaged, which does not keep anybody from reading this one.
+    with suppress(PartwiseError):
         trained = Run.open(trained_by, run.store)
         for ended in reversed(trained.complete_generations()):
             # A resume that found all done has left the models as they were.

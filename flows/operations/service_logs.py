@@ -5,6 +5,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from partwise.flows.operations.services import owner_only
+
 MOST_BYTES = 50 * 2**20
 """A log that is longer begins anew; what it had stays beside it until the next time."""
 
@@ -22,10 +24,6 @@ def cut_long_logs(folder: Path) -> None:
             if log.stat().st_size > MOST_BYTES and not log.is_symlink():
                 before = log.with_suffix(".log.1")
                 before.unlink(missing_ok=True)
-                with open(log, "rb") as long, open(before, "wb", opener=_private) as kept:
+                with open(log, "rb") as long, open(before, "wb", opener=owner_only) as kept:
                     shutil.copyfileobj(long, kept)
                 os.truncate(log, 0)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, mode=0o600)

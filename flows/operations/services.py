@@ -147,7 +147,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Be the only one that starts or ends services in a folder."""
     (folder / FOLDER).mkdir(mode=0o700, exist_ok=True)
     _close_to_others(folder / FOLDER)
-    with open(folder / FOLDER / "lock", "w", opener=_private) as file:
+    with open(folder / FOLDER / "lock", "w", opener=owner_only) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -157,7 +157,8 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _private(path: str, flags: int) -> int:
+def owner_only(path: str, flags: int) -> int:
+    """Open a file that is made so that only its owner may read it; `open` takes it as `opener`."""
     return os.open(path, flags, mode=0o600)
 
 
@@ -189,7 +190,7 @@ def password(folder: Path) -> str:
 def _write_private(path: Path, text: str) -> None:
     """Write a file that only its owner can read, whole or not at all, over what was there."""
     temporary = path.with_suffix(".new")
-    with open(temporary, "w", opener=_private) as file:
+    with open(temporary, "w", opener=owner_only) as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -217,7 +218,7 @@ def start(folder: Path, services: Services, role: Role, words: list[str]) -> Ser
     if log.exists():
         log.replace(log.with_suffix(".log.1"))
     # To be appended to: it may be cut (`service_logs`).
-    with open(log, "ab", opener=_private) as out:
+    with open(log, "ab", opener=owner_only) as out:
         process = subprocess.Popen(  # noqa: S603 (our own arguments)
             [sys.executable, "-m", *_PROGRAMS[role], *words],
             cwd=folder,

@@ -38,6 +38,7 @@ def init():
 def run(mini_batch):
     if isinstance(mini_batch, list):
         return [f"{len(mini_batch)} {started}"]
+    import beside_it
     if mini_batch["key"].iloc[0] == "bad":
         raise ValueError("bad")
     return mini_batch.groupby("key", as_index=False)["value"].sum()
@@ -48,6 +49,8 @@ def run(mini_batch):
 def experiment(dask_client, tmp_path) -> Experiment:
     (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
     (tmp_path / "score.py").write_text(textwrap.dedent(ENTRY))
+    # Of which `run` imports it anew for each mini-batch.
+    (tmp_path / "beside_it.py").touch()
     workspace = Workspace(
         store=str(tmp_path / "store"), compute_targets={"cpus": dask_client.scheduler.address}
     )

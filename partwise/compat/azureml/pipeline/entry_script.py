@@ -33,9 +33,12 @@ class EntryScript:
     def __call__(self, data: "DataConnector", context: "PartitionContext") -> Any:
         """Call it for a mini-batch, and return its rows."""
         del context
+        # What a mini-batch changes is put back behind it, and `run` may import late.
+        sys.path.insert(0, str(Path(self.path).parent))
+        sys.argv = [self.path, *self.arguments]
         rows = data.to_pandas()
         given = list(rows[PATHS]) if self.of_files else rows
-        returned = _module(self.path, self.arguments).run(given)
+        returned = _module(self.path).run(given)
         if not self.keeps_rows or len(returned) == 0:
             return None
         if hasattr(returned, "columns"):
@@ -44,14 +47,12 @@ class EntryScript:
 
 
 @functools.cache
-def _module(path: str, arguments: tuple[str, ...]) -> ModuleType:
-    """Import a script beside its own modules, and call its `init`."""
-    folder, name = str(Path(path).parent), Path(path).stem
+def _module(path: str) -> ModuleType:
+    """Import a script, and call its `init`."""
+    name = Path(path).stem
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise FunctionError(f"The entry script {path!r} is no Python script.")
-    sys.path.insert(0, folder)
-    sys.argv = [path, *arguments]
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if not hasattr(module, "run"):

@@ -63,8 +63,12 @@ def write_table(folder: Path, rows: pa.Table, mode: str, file: str) -> None:
         (new / file).replace(folder / file)
         new.rmdir()
     else:
-        shutil.rmtree(folder, ignore_errors=True)
+        # Killed in between, no rows are lost: both stand beside the table, under hidden names.
+        old = folder.with_name(f"{new.name}.old")
+        if folder.exists():
+            folder.rename(old)
         new.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _files(folder: Path) -> list[Path]:
