@@ -103,11 +103,11 @@ test: lint
 	@$(PYTEST) -n $(or $(JOBS),4) -m '$(or $(MARKS),not slow)'
 
 test-slow: $(VENV)/dev.stamp
-	@PARTWISE_THOROUGH=$(THOROUGH) $(PYTEST) -n $(or $(JOBS),3) -m '$(or $(MARKS),slow and not alone)' -o faulthandler_timeout=900 \
+	@PARTWISE_THOROUGH=$(THOROUGH) $(PYTEST) -n $(or $(JOBS),3) -m '$(or $(MARKS),slow and not alone)' -o timeout=900 -o faulthandler_timeout=1200 \
 		--durations=40 --durations-min=10
 
 test-alone: $(VENV)/dev.stamp
-	@$(BIN)/python -m pytest -s -m 'slow and alone' -o faulthandler_timeout=900 \
+	@$(BIN)/python -m pytest -s -m 'slow and alone' -o timeout=900 -o faulthandler_timeout=1200 \
 		$$(grep -rl --include='test_*.py' 'mark\.alone' tests)
 
 test-architectures: $(VENV)/dev.stamp
@@ -121,7 +121,7 @@ bench-quick: $(VENV)/dev.stamp $(VENV)-peers/stamp $(VENV)-served/stamp
 
 chaos: $(VENV)/dev.stamp
 	@PARTWISE_CHAOS_SEED=$(SEED) PARTWISE_CHAOS_MINUTES=$(MINUTES) \
-		$(BIN)/python -m pytest -m slow -o faulthandler_timeout=1800 tests/chaos
+		$(BIN)/python -m pytest -m slow -o timeout=1800 -o faulthandler_timeout=2400 tests/chaos
 
 lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff check --quiet $(CODE)

@@ -271,6 +271,8 @@ def prefect_server() -> str:
     The runs of other tests need none: they are called directly, as by whoever names no server.
     """
     _await_answer(_start_prefect(), "prefect", f"{PREFECT_URL}/health")
+    if "prefect.settings" in sys.modules:
+        PREFECT.name(PREFECT_URL)
     prefect_database.keep(Path(os.environ["PREFECT_HOME"]))
     return PREFECT_URL
 
@@ -296,16 +298,19 @@ class _Prefect:
 
     def name(self, url: str | None) -> None:
         """Have Prefect know the server of this URL; None: none."""
-        if self._named == [url]:
+        # Of one that nobody has begun, a flow that a test runs in a thread would hear nothing.
+        of_threads = PREFECT_URL if _start_prefect.cache_info().currsize else None
+        if self._named == [url, of_threads]:
             return
         from prefect import settings
         from prefect.context import GLOBAL_SETTINGS_CONTEXT
 
-        self._named = [url]
+        self._named = [url, of_threads]
         self._entered.close()
-        # Threads of Prefect's own, which send what a test leaves to them, know these settings only.
+        # All threads but this one know these settings only: those of Prefect's own, too, which send
+        # what a test leaves to them.
         everywhere = GLOBAL_SETTINGS_CONTEXT.settings
-        everywhere.api = everywhere.api.model_copy(update={"url": PREFECT_URL})
+        everywhere.api = everywhere.api.model_copy(update={"url": of_threads})
         updates: dict[Any, Any] = {
             settings.PREFECT_API_URL: url,
             # A flow run that sends heartbeats waits for a thread that wakes once a second.

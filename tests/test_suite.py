@@ -112,6 +112,34 @@ def test_later(): 1 / 0
     assert again is None
 
 
+def test_a_thread_hears_of_no_prefect_server_that_nobody_has_begun(suite) -> None:
+    """What a flow in a thread of a test was told at first: the test then waited for it for ever."""
+    said, _ = suite("""
+def test_imports_it(): import prefect.settings
+def test_asks_in_a_thread():
+    from concurrent.futures import ThreadPoolExecutor
+    from prefect.settings import get_current_settings
+    assert get_current_settings().api.url is None
+    with ThreadPoolExecutor(1) as executor:
+        assert executor.submit(get_current_settings).result().api.url is None
+""")
+    assert "2 passed" in said, said
+
+
+def test_a_test_that_hangs_fails_and_the_next_one_runs(suite) -> None:
+    said, again = suite(
+        """
+import threading
+def test_hangs(): threading.Event().wait()
+def test_next(): pass
+""",
+        *("-o", "timeout=2"),
+    )
+    assert "1 failed, 1 passed" in said, said
+    assert again is not None
+    assert [each.rpartition("::")[2] for each in again] == ["test_hangs"]
+
+
 def test_logging_that_is_set_up_anew_ends_no_capture(suite) -> None:
     said, _ = suite("""
 import logging.config

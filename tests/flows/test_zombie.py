@@ -2,10 +2,10 @@
 
 import os
 import secrets
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,6 +34,7 @@ from partwise.shuffle.shared_folder import SharedFolder
 from partwise.sources.opening import open_source
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import key_columns
+from tests.own_cluster import wait_for
 
 PARTITIONS = 24
 SHARDS = 2
@@ -238,25 +239,25 @@ def test_a_second_driver_is_refused_while_the_first_works(cluster, tmp_path) -> 
         given = {"run_id": "one", "store": tmp_path / "store", "cluster": cluster}
         return map_partitions(ROWS, "key", wait_for_flag, **(given | arguments))
 
-    ended: list[Run] = []
-    first = threading.Thread(target=lambda: ended.append(start()))
-    first.start()
-    try:
-        generation = tmp_path / "store/runs/one/generations/0001.json"
-        while not generation.exists():
-            time.sleep(0.02)
-        with pytest.raises(RunBusyError, match="one is worked on by process"):
-            start(on_existing_artifacts="resume")
-        with pytest.raises(RunBusyError, match="one is worked on by process"):
-            start(on_existing_artifacts="overwrite")
-        with pytest.raises(RunExistsError, match=r"'one' exists in .*IN_PROGRESS"):
-            start()
-        assert Run.open("one", tmp_path / "store").generation == 1
-    finally:
-        flag.touch()
-        first.join()
-    assert ended[0].status is RunStatus.SUCCESS
-    assert ended[0].generation == 1
+    with ThreadPoolExecutor(1) as executor:
+        first = executor.submit(start)
+        try:
+            generation = tmp_path / "store/runs/one/generations/0001.json"
+            # One that has failed says so below; it would never begin a generation.
+            wait_for(lambda: generation.exists() or first.done(), "the first has not begun", 240)
+            assert not first.done(), first.result()
+            with pytest.raises(RunBusyError, match="one is worked on by process"):
+                start(on_existing_artifacts="resume")
+            with pytest.raises(RunBusyError, match="one is worked on by process"):
+                start(on_existing_artifacts="overwrite")
+            with pytest.raises(RunExistsError, match=r"'one' exists in .*IN_PROGRESS"):
+                start()
+            assert Run.open("one", tmp_path / "store").generation == 1
+        finally:
+            flag.touch()
+    ended = first.result()
+    assert ended.status is RunStatus.SUCCESS
+    assert ended.generation == 1
 
 
 def test_two_drivers_that_begin_a_new_run_at_once(tmp_path) -> None:
