@@ -65,6 +65,8 @@ class Run:
         id: The ID of the run.
     """
 
+    id: str
+
     def __init__(
         self, work: "StartedRun[PartwiseRun]", experiment: "Experiment", rows: str = ""
     ) -> None:

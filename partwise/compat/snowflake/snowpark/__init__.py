@@ -3,6 +3,6 @@
 from partwise.compat.snowflake.snowpark.column import Column
 from partwise.compat.snowflake.snowpark.dataframe import DataFrame
 from partwise.compat.snowflake.snowpark.row import Row
-from partwise.compat.snowflake.snowpark.session import Session
+from partwise.compat.snowflake.snowpark.session import Session, SessionBuilder
 
-__all__ = ["Column", "DataFrame", "Row", "Session"]
+__all__ = ["Column", "DataFrame", "Row", "Session", "SessionBuilder"]

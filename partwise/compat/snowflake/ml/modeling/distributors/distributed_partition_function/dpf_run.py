@@ -82,6 +82,8 @@ class DPFRun:
         work: The process that works on it; None: it was restored.
     """
 
+    run_id: str
+
     def __init__(self, run_id: str, store: str, work: "StartedRun[Run] | None" = None) -> None:
         self.run_id = run_id
         self._store = store

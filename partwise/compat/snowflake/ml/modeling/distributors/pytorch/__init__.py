@@ -9,6 +9,12 @@ from typing import Any
 import partwise.ranks.current_context as our_context
 from partwise.compat.snowflake.dataset_maps import Placed, placed, rank_datasets
 from partwise.compat.snowflake.ml.data.data_connector import DataConnector
+from partwise.compat.snowflake.ml.modeling.distributors.pytorch.scaling_config import (
+    PyTorchScalingConfig,
+)
+from partwise.compat.snowflake.ml.modeling.distributors.pytorch.scaling_config import (
+    WorkerResourceConfig as WorkerResourceConfig,
+)
 from partwise.compat.snowflake.stages import stage_store
 from partwise.engine.scaling import ALL, ScalingConfig
 from partwise.errors import RunFailedError
@@ -20,23 +26,6 @@ from partwise.trainers.ranks.torch import TorchDistributor
 LEGACY = "PYTORCH_USE_LEGACY_TRAINER"
 """Their variable: "1" where the function calls `init_process_group` itself."""
 STORE = "artifacts"
-
-
-@dataclass(frozen=True)
-class WorkerResourceConfig:
-    """What each worker may use; 0 CPUs: what there is."""
-
-    num_cpus: int = 0
-    num_gpus: int = 0
-
-
-@dataclass(frozen=True)
-class PyTorchScalingConfig:
-    """How many workers train, and what each may use."""
-
-    num_nodes: int
-    num_workers_per_node: int
-    resource_requirements_per_worker: WorkerResourceConfig
 
 
 class MetricsReporter:

@@ -1,4 +1,4 @@
-"""What stands at `snowflake.ml.modeling.distributors.xgboost`."""
+"""What stands at `snowflake.ml.modeling.distributors.xgboost.xgboost_estimator`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
