@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from partwise.migration.following import Use
-    from partwise.migration.names import Names
     from partwise.migration.programs import Cell
 
 
@@ -26,7 +25,7 @@ def migrate(path: Path, /, *, write: bool = False, as_json: Json = False) -> int
 
     Args:
         path: A script (.py), a notebook (.ipynb), or a folder of both.
-        write: Change the imports of names that mean the same here, and nothing else.
+        write: Have the imports name partwise.compat where it has all that they import.
         as_json: Print a JSON object for each use, and one at the end.
     """
     from partwise.migration.following import uses_of
@@ -34,6 +33,7 @@ def migrate(path: Path, /, *, write: bool = False, as_json: Json = False) -> int
     from partwise.migration.programs import find_programs, read_program
 
     names, verdicts, passed_over = known_names(), Counter[str](), 0
+    kept = lost = 0
     files = find_programs(path)
     for file in files:
         try:
@@ -46,30 +46,36 @@ def migrate(path: Path, /, *, write: bool = False, as_json: Json = False) -> int
             output.tell(f"{file} is passed over. {error}")
             continue
         verdicts.update(use.row.verdict for use in uses)
+        kept += sum(use.is_kept for use in uses)
+        lost += sum(use.row.verdict == "none" and not use.is_kept for use in uses)
         others = [cell for cell in cells if cell.tree is None]
         passed_over += len(others)
         _print_uses(file, uses, as_json=as_json)
         for cell in others:
             _print_passed_over(file, cell, as_json=as_json)
         if write:
-            _write(file, names)
+            _write(file)
     if as_json:
         counts = {verdict: verdicts[verdict] for verdict in VERDICTS}
-        output.print_json({"programs": len(files), "passed_over": passed_over, "uses": counts})
+        output.print_json(
+            {"programs": len(files), "passed_over": passed_over, "uses": counts, "kept": kept}
+        )
     else:
         said = ", ".join(f"{verdicts[each]} {each}" for each in VERDICTS if verdicts[each])
         used = f"{counted(verdicts.total(), 'use')} of another system's names"
         told = f"{counted(len(files), 'program')}, {used}{said and ': '}{said}"
         output.print_text(f"{told}; {counted(passed_over, 'cell')} passed over\n")
-    return FAILURE if verdicts["none"] else SUCCESS
+        if kept:
+            output.print_text(f"{kept} of them run as they are by partwise.compat: --write\n")
+    return FAILURE if lost else SUCCESS
 
 
-def _write(file: Path, names: "Names") -> None:
+def _write(file: Path) -> None:
     from partwise.migration.imports import write_imports
 
     try:
-        if changed := write_imports(file, names):
-            output.tell(f"{file}: imports from partwise now: {', '.join(changed)}")
+        if changed := write_imports(file):
+            output.tell(f"{file}: imports from partwise.compat now: {', '.join(changed)}")
     except InputError as error:
         output.tell(str(error))
 
@@ -78,15 +84,21 @@ def _print_uses(file: Path, uses: "Sequence[Use]", *, as_json: bool) -> None:
     said: set[str] = set()
     for use in uses:
         if as_json:
-            told = {"name": use.name, "verdict": use.row.verdict, "here": use.row.here}
+            told = {
+                "name": use.name,
+                "verdict": use.row.verdict,
+                "here": use.row.here,
+                "kept": use.is_kept,
+            }
             place = {"file": str(file), "cell": use.cell, "line": use.line, "column": use.column}
             output.print_json({**place, **told, "text": use.row.text})
             continue
         # What there is to say stands at the first of many uses.
         text = "" if use.row.text in said else f": {use.row.text}"
+        mark = " or as it is" if use.is_kept and use.row.verdict != "same" else ""
         said.add(use.row.text)
         output.print_text(
-            f"{_place(file, use.cell)}{use.line}: {use.name}: {use.row.verdict}{text}\n"
+            f"{_place(file, use.cell)}{use.line}: {use.name}: {use.row.verdict}{mark}{text}\n"
         )
 
 

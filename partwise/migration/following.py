@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from partwise.errors import InputError
+from partwise.migration import layer
 from partwise.migration.names import Name, Names
 from partwise.migration.programs import Cell
 
 _PASSES = 3
 """A function is looked into before it is known who calls it, and with what."""
 _SAME_ROWS = ("list", "sorted", "reversed", "tuple", "iter", "next")
-_OF_A_DICT = ("items", "values", "get")
+_OF_A_DICT = ("items", "keys", "values", "get")
 _POLLED = ("status", "get_progress", "partition_details", "get_status")
 _QUOTED = re.compile(r'"[a-z][a-z0-9_]*"')
+_REFUSED = "partwise.compat refuses it"
 _UNKNOWN = "The table of names does not know it."
 
 
@@ -28,6 +30,8 @@ class Use:
     column: int
     name: str
     row: Name
+    is_kept: bool
+    """Whether it runs as it is, where imports name `partwise.compat`."""
 
 
 class _Held(NamedTuple):
@@ -87,13 +91,16 @@ class _Follower:
 
     # What is noted.
 
-    def _note(self, node: ast.expr | ast.stmt, name: str, row: Name) -> None:
+    def _note(
+        self, node: ast.expr | ast.stmt, name: str, row: Name, *, is_kept: bool = True
+    ) -> None:
         line, column = node.lineno, node.col_offset
         if isinstance(node, ast.Attribute):
             # Where the last word stands: a chain may go over many lines.
             line = node.end_lineno or line
             column = (node.end_col_offset or 0) - len(node.attr)
-        self.uses[self.cell, line, column, name] = Use(self.cell, line, column, name, row)
+        is_kept = is_kept and _REFUSED not in row.sentence
+        self.uses[self.cell, line, column, name] = Use(self.cell, line, column, name, row, is_kept)
 
     def _note_habit(self, node: ast.expr | ast.stmt, habit: str) -> None:
         self._note(node, habit, self.names.habits[habit])
@@ -112,7 +119,7 @@ class _Follower:
             name = f"{row.name}.{beyond}"
             if not beyond[0].isupper():
                 row = replace(row, verdict="none", here="", sentence=_UNKNOWN)
-        self._note(node, name, row)
+        self._note(node, name, row, is_kept=layer.has(path))
 
     # Imports, and what names stand for.
 
@@ -186,7 +193,8 @@ class _Follower:
         """Return the path of an expression that only imports and dots make up; empty: it is not."""
         if isinstance(node, ast.Attribute):
             owner = self._imported(node.value)
-            return owner and f"{owner}.{node.attr}"
+            # What a property gives is a value.
+            return "" if not owner or self._property(owner) else f"{owner}.{node.attr}"
         held = self._lookup(node.id) if isinstance(node, ast.Name) else None
         return held.path if held and not held.is_value else ""
 
@@ -207,16 +215,18 @@ class _Follower:
         owner = self.visit(node.value)
         if owner is None:
             if row := self.names.only_method(node.attr, self.pages):
-                self._note(node, row.name, row)
-                return self._given_by(row) or _Held(f"{row.module}.{row.name}")
+                path = f"{row.module}.{row.name}"
+                self._note(node, row.name, row, is_kept=layer.has(path))
+                return self._given_by(row) or _Held(path)
             return None
         path = f"{owner.path}.{node.attr}"
         found = self.names.find(path)
         is_whole = found is not None and found[0].name.endswith("*")
         if node.attr in _OF_A_DICT and (found is None or found[1]):
-            return owner
-        # Of a chain within the vendor's database the beginning is told, and not each link.
-        if isinstance(node.value, ast.Name) or not is_whole:
+            return None if node.attr == "keys" else owner
+        # Of a chain within the vendor's database the beginning is told, and what the layer lacks.
+        is_lost = layer.has(owner.path) and not layer.has(path)
+        if isinstance(node.value, ast.Name) or not is_whole or is_lost:
             self._note_path(node, path)
         is_call = is_whole or (
             found is not None and not found[1] and found[0].parameters is not None
@@ -241,7 +251,7 @@ class _Follower:
         held = self.visit(node.func)
         found = self.names.find(held.path) if held else None
         row = found[0] if found and not found[1] else None
-        taken = self._arguments(node, row)
+        taken = self._arguments(node, row, held.path if held else "")
         own = node.func.id if isinstance(node.func, ast.Name) else ""
         if held is None and own in _SAME_ROWS and node.args:
             return taken.get(0)
@@ -252,9 +262,13 @@ class _Follower:
             return self._returned.get(own)
         if held is None or found is None:
             return None
+        if row is not None and row.name == "Session.sql" and node.args:
+            self._note(node.func, row.name, row, is_kept=layer.carries_out(_text(node.args[0])))
         return self._given_by(found[0]) or _made_by(held, found[0])
 
-    def _arguments(self, node: ast.Call, row: Name | None) -> dict[int | str, _Held | None]:
+    def _arguments(
+        self, node: ast.Call, row: Name | None, path: str
+    ) -> dict[int | str, _Held | None]:
         """Visit the arguments of a call, judge them, and return what they are."""
         taken: dict[int | str, _Held | None] = {}
         places: list[tuple[int | str, ast.expr]] = list(enumerate(node.args))
@@ -266,7 +280,7 @@ class _Follower:
                 name = order[place] if place < len(order) else ""
             given: Iterable[str] = ()
             if row is not None and name and not isinstance(value, ast.Starred):
-                self._judge(value, row, str(name))
+                self._judge(value, row, path, str(name))
                 given = self._give(row, str(name), value)
             if isinstance(value, ast.Lambda):
                 self._lambda(value, tuple(given))
@@ -274,7 +288,7 @@ class _Follower:
                 taken[place] = self.visit(value)
         return taken
 
-    def _judge(self, value: ast.expr, row: Name, name: str) -> None:
+    def _judge(self, value: ast.expr, row: Name, path: str, name: str) -> None:
         """Note an argument of which there is more to say than the row of its call says."""
         told = row.arguments.get(name) if row.parameters is not None else None
         called = row.renamed.get(name, name) if row.verdict == "same" and row.parameters else name
@@ -283,7 +297,8 @@ class _Follower:
         if told is None and row.parameters and not row.takes_others and name not in row.parameters:
             told = replace(row, verdict="none", here="", sentence=_UNKNOWN)
         if told is not None:
-            self._note(value, f"{row.name}({name}=)", told)
+            is_kept = layer.takes(path, name)
+            self._note(value, f"{row.name}({name}=)", told, is_kept=is_kept)
 
     def _give(self, row: Name, name: str, value: ast.expr) -> Iterable[str]:
         """Remember what a function of the program will be given, and return it."""
@@ -389,6 +404,16 @@ class _Follower:
             match each:
                 case ast.Attribute(ctx=ast.Store()) if ast.unparse(each.value) in returned:
                     self._note_habit(each, "an attribute set on a model")
+
+
+def _text(node: ast.expr) -> str:
+    """Return a text with a name in place of each value in it; empty: nobody knows it yet."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr():
+            return "".join(_text(part) or "NAME" for part in node.values)
+    return ""
 
 
 def _made_by(held: _Held, row: Name) -> _Held | None:

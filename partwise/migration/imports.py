@@ -1,4 +1,4 @@
-"""Imports of names that mean the same here, written anew; all else of a file stays as it is."""
+"""Imports of what `partwise.compat` has, written for it; all else of a file stays as it is."""
 
 import ast
 import json
@@ -7,34 +7,34 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from partwise.errors import InputError
-from partwise.migration.names import Names
+from partwise.migration import layer
 from partwise.migration.programs import parsed
 
-_FROM = re.compile(rb"^(from\s+)[\w.]+")
+_MODULE = re.compile(rb"^((?:from|import)\s+)(?=[\w.])")
 
 
-def write_imports(path: Path, names: Names) -> list[str]:
-    """Have a script or notebook import from partwise what means the same there; return the names.
+def write_imports(path: Path) -> list[str]:
+    """Have a script or notebook import from `partwise.compat` what that has; return the names.
 
     Raises:
         InputError: The notebook is laid out in another way than Jupyter does it.
     """
     text = path.read_bytes().decode()
     if path.suffix != ".ipynb":
-        new, changed = with_own_imports(text, names)
+        new, changed = with_own_imports(text)
     else:
-        new, changed = _with_own_cells(path, text, names)
+        new, changed = _with_own_cells(path, text)
     if changed:
         path.write_bytes(new.encode())
     return changed
 
 
-def _with_own_cells(path: Path, text: str, names: Names) -> tuple[str, list[str]]:
+def _with_own_cells(path: Path, text: str) -> tuple[str, list[str]]:
     notebook, changed = json.loads(text), []
     layout = next((each for each in _layouts(text) if _dumped(notebook, *each) == text), None)
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
-            new, names_of_it = with_own_imports("".join(cell["source"]), names)
+            new, names_of_it = with_own_imports("".join(cell["source"]))
             changed += names_of_it
             is_text = isinstance(cell["source"], str)
             cell["source"] = new if is_text else new.splitlines(keepends=True)
@@ -55,24 +55,31 @@ def _dumped(notebook: object, indent: int | None, is_ascii: bool, end: str) -> s
     return json.dumps(notebook, indent=indent, ensure_ascii=is_ascii) + end
 
 
-def with_own_imports(source: str, names: Names) -> tuple[str, list[str]]:
+def with_own_imports(source: str) -> tuple[str, list[str]]:
     """Return a source with those imports changed, and the names that they import.
 
     A statement that imports anything else as well stays.
     """
     tree = parsed(source)
-    nodes = [each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)] if tree else []
+    nodes = [each for each in ast.walk(tree) if isinstance(each, ast.stmt)] if tree else []
     lines, changed = source.encode().split(b"\n"), []
     for node in sorted(nodes, key=lambda each: (each.lineno, each.col_offset), reverse=True):
-        imported = [alias.name for alias in node.names]
-        if all(_is_same(f"{node.module}.{name}", names) for name in imported):
+        if imported := _kept(node):
             line = lines[node.lineno - 1]
             begin, rest = line[: node.col_offset], line[node.col_offset :]
-            lines[node.lineno - 1] = begin + _FROM.sub(rb"\1partwise", rest, count=1)
+            package = rb"\1" + layer.PACKAGE.encode() + b"."
+            lines[node.lineno - 1] = begin + _MODULE.sub(package, rest, count=1)
             changed += imported
     return b"\n".join(lines).decode(), changed[::-1]
 
 
-def _is_same(path: str, names: Names) -> bool:
-    found = names.find(path)
-    return found is not None and found[0].verdict == "same" and path.endswith(f".{found[0].name}")
+def _kept(node: ast.stmt) -> list[str]:
+    """Return what a statement imports; empty: not all of it stands in the layer by that name."""
+    match node:
+        case ast.ImportFrom(module=str(module), level=0):
+            names = [alias.name for alias in node.names]
+            return names if all(layer.has(f"{module}.{name}") for name in names) else []
+        # Without a name of its own it would be another one from there.
+        case ast.Import(names=[ast.alias(name=module, asname=str())]):
+            return [module] if layer.has(module) else []
+    return []

@@ -203,3 +203,62 @@ def test_lines_of_ipython_are_passed_over_and_a_cell_of_sql_is_none_of_python(tm
     )
     cells = read_program(path)
     assert [(cell.number, cell.tree is None) for cell in cells] == [(2, True), (3, False)]
+
+
+def kept(*sources: str) -> dict[str, bool]:
+    return {use.name: use.is_kept for use in uses(*sources)}
+
+
+def test_what_the_layer_has_is_told_from_what_it_lacks_or_refuses():
+    assert kept(
+        """
+        from snowflake.ml.data import DataConnector
+        from snowflake.ml.modeling.distributors.pytorch.scaling_config import PyTorchScalingConfig
+        from snowflake.ml.registry import Registry
+        from snowflake.ml.runtime_cluster import get_nodes
+        from snowflake.snowpark import Session, functions as F
+
+        PyTorchScalingConfig(1, 2, None, patience=3)
+        session = Session.builder.configs({}).getOrCreate()
+        frame = session.table("T").filter("A > 0").group_by("A")
+        frame.select(F.col("A"), F.udf(frame)).write.mode("append").save_as_table("U")
+        rows = DataConnector.from_dataframe(frame, ingestor_class=Own)
+        DataConnector.from_ray_dataset(rows)
+        get_nodes()
+        Registry(session)
+        """
+    ) == {
+        "PyTorchScalingConfig": True,
+        "PyTorchScalingConfig(num_workers_per_node=)": True,
+        "PyTorchScalingConfig(resource_requirements_per_worker=)": True,
+        "PyTorchScalingConfig(patience=)": False,
+        "Session.builder": True,
+        "SessionBuilder.configs": True,
+        "SessionBuilder.getOrCreate": True,
+        "Session.table": True,
+        "DataFrame.group_by": False,
+        "DataFrame.select": True,
+        "DataFrame.write": True,
+        "functions.col": True,
+        "functions.udf": False,
+        "DataConnector.from_dataframe": True,
+        "DataConnector.from_dataframe(ingestor_class=)": False,
+        "DataConnector.from_ray_dataset": False,
+        "get_nodes": True,
+        "Registry": False,
+    }
+
+
+STATEMENTS = {
+    'session.sql("SELECT AVG(A) FROM T GROUP BY B")': False,
+    'session.sql(f"DROP TABLE IF EXISTS {name}").collect()': True,
+    "session.sql(text)": False,
+}
+
+
+@pytest.mark.parametrize("source", STATEMENTS)
+def test_of_a_statement_it_is_told_whether_the_session_of_the_layer_knows_it(source):
+    found = kept(
+        "from snowflake.snowpark.context import get_active_session as of", "session = of()", source
+    )
+    assert found["Session.sql"] is STATEMENTS[source]

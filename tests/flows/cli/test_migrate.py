@@ -62,8 +62,13 @@ def test_a_folder_is_gone_through_although_a_file_of_it_cannot_be(folder, capsys
 def test_imports_are_written_where_it_is_asked_for(folder, capsys):
     assert main(["migrate", str(folder / "sub"), "--write"]) == 0
     assert main(["migrate", str(folder), "--write"]) == 1
-    assert capsys.readouterr().err == f"{folder}/fit.py: imports from partwise now: DataConnector\n"
-    assert (folder / "fit.py").read_text() == SCRIPT.replace("snowflake.ml.data", "partwise")
+    assert (
+        capsys.readouterr().err
+        == f"{folder}/fit.py: imports from partwise.compat now: DataConnector\n"
+    )
+    assert (folder / "fit.py").read_text() == SCRIPT.replace(
+        "snowflake.ml.data", "partwise.compat.snowflake.ml.data"
+    )
 
 
 def test_for_programs_it_prints_json_and_starts_without_what_runs_need(folder):
@@ -84,6 +89,7 @@ def test_for_programs_it_prints_json_and_starts_without_what_runs_need(folder):
         "name": "DataConnector",
         "verdict": "same",
         "here": "DataConnector",
+        "kept": True,
         "text": "DataConnector",
     }
     assert uses[-2] == {"file": str(folder / "sub" / "a.ipynb"), "cell": 1, "passed_over": True}
