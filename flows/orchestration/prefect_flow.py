@@ -5,22 +5,25 @@ import inspect
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import PurePath
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+from uuid import UUID
 
 import httpx
 from prefect import Flow
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
-from prefect.exceptions import ParameterTypeError
+from prefect.exceptions import ParameterTypeError, UnfinishedRun
 from prefect.settings import (
     PREFECT_CLIENT_MAX_RETRIES,
     PREFECT_SERVER_ANALYTICS_ENABLED,
     PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS,
     temporary_settings,
 )
+from prefect.states import Cancelled
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -55,8 +58,18 @@ _THREADS: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=TASK_THREADS)
 R = TypeVar("R", bound=Run | Pipeline)
 logger = logging.getLogger(__name__)
 
+
+class _End(NamedTuple):
+    """What a flow has come to, whatever Prefect's server makes of it."""
+
+    flow_run_id: UUID
+    outcome: Any
+    """A run, or what the call raises."""
+    message: str
+
+
 # A list, since the body of a flow works in a copy of the context of its caller.
-_ended: ContextVar[list[Any] | None] = ContextVar("partwise_ended_runs", default=None)
+_ended: ContextVar[list[_End] | None] = ContextVar("partwise_ended_runs", default=None)
 
 
 class PrefectFlow(Flow[..., Any], Generic[R]):
@@ -73,7 +86,9 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
         def body(*args: Any, **kwargs: Any) -> State[Any]:
             arguments = called.fill_in(called.signature.bind(*args, **kwargs).arguments)
             with suspension() as suspended:
-                return suspended.settle(self._end_of(arguments))
+                state = suspended.settle(self._end_of(arguments))
+            _keep_end(state)
+            return state
 
         body.__signature__ = called.signature  # type: ignore[attr-defined]
         super().__init__(
@@ -88,7 +103,7 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
 
     def run(self, bound: inspect.BoundArguments) -> R:
         """Run the flow as a flow run, and return what its call returns."""
-        ended: list[Any] = []
+        ended: list[_End] = []
         token = _ended.set(ended)
         try:
             with _settings():
@@ -104,13 +119,33 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
         except httpx.HTTPError as error:
             if not ended:
                 raise
-            run_id = ended[-1].run_id
-            logger.warning("Prefect's server went away before the run %s ended: %s", run_id, error)
+            logger.warning(
+                "Prefect's server went away before the flow run %s ended: %s",
+                ended[-1].flow_run_id,
+                error,
+            )
             forget_unsent()
-            found: R = result_of(ended[-1])
-            return found
+            return self._outcome(ended[-1])
+        except UnfinishedRun:
+            if not ended:
+                raise
+            # It was cancelled in the UI when all was done. Prefect takes just one end then, and
+            # would show the flow run as Cancelling for ever.
+            message = f"It had ended when it was cancelled. {ended[-1].message}"
+            with suppress(httpx.HTTPError), get_client(sync_client=True) as client:
+                client.set_flow_run_state(ended[-1].flow_run_id, Cancelled(message=message))
+            return self._outcome(ended[-1])
         finally:
             _ended.reset(token)
+
+    @staticmethod
+    def _outcome(end: _End) -> R:
+        error = end.outcome
+        if isinstance(error, RunFailedError) and error.run is not None:
+            return cast("R", result_of(error.run))
+        if isinstance(error, BaseException):
+            raise error
+        return cast("R", error)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Do what calling the `RunFlow` does."""
@@ -132,9 +167,6 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
             return refused(error)
         except Exception as error:
             return unexpected(error)
-        ended = _ended.get()
-        if ended is not None:
-            ended.append(run)
         if not is_work_pool(arguments.get("cluster")):
             # There, the flow run that did the work has announced it.
             announce(run)
@@ -165,6 +197,13 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
     def serialize_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters as Prefect may store them: small plain values, or a type's name."""
         return {key: _stored(value) for key, value in parameters.items()}
+
+
+def _keep_end(state: State[Any]) -> None:
+    ended, context = _ended.get(), FlowRunContext.get()
+    if ended is not None and context and context.flow_run and state.is_final():
+        # Prefect puts something else in the place of a state's data.
+        ended.append(_End(context.flow_run.id, state.data, state.message or ""))
 
 
 def _stored(value: Any) -> Any:

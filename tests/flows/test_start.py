@@ -1,6 +1,7 @@
 """Runs in a process of their own: what their handle says, and who may end them."""
 
 import asyncio
+import contextvars
 import os
 import pickle
 import signal
@@ -11,6 +12,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ from partwise.errors import (
 )
 from partwise.flows import map_partitions, model_pipeline
 from partwise.flows.cli.main import main
+from partwise.flows.orchestration import ui_cancel
 from partwise.flows.orchestration.started_process import LOG, OUTCOME, PARENT, _leave
 from partwise.flows.orchestration.started_run import KEPT_S, StartedRun, _remove_old
 from partwise.outcomes import RunStatus
@@ -85,7 +88,7 @@ def check_cancelled(run_id: str, store: str) -> None:
     """What is committed is kept, and the rest is to be done."""
     run = Run.open(run_id, store)
     assert run.status is RunStatus.CANCELLED
-    assert 0 < run.counts["DONE"] < KEYS
+    assert 0 < run.counts["DONE"] < sum(run.counts.values())
 
 
 def test_several_runs_work_at_once_and_come_to_what_calls_come_to(started, given) -> None:
@@ -214,6 +217,7 @@ def test_a_called_flow_run_is_cancelled_in_the_ui(given, prefect_server) -> None
         return temporary_settings(updates={PREFECT_API_URL: prefect_server})
 
     seen: list[Any] = []
+    many = pa.table({"key": range(20 * KEYS), "value": [1.0] * (20 * KEYS)})
 
     def cancel() -> None:
         wait_until(lambda: has_committed("r", given["store"]), "nothing is committed")
@@ -230,13 +234,65 @@ def test_a_called_flow_run_is_cancelled_in_the_ui(given, prefect_server) -> None
     presser.start()
     try:
         with at_server(), pytest.raises(RunCancelledError):
-            map_partitions(ROWS, "key", nap, **given, run_id="r")
+            # So many that a busy machine is not done with them before it has looked.
+            map_partitions(many, "key", nap, **given, run_id="r")
         assert time.monotonic() - seen[0] < END_S
     finally:
         presser_ended.set()
         presser.join()
     check_cancelled("r", given["store"])
     assert seen[1].is_cancelled()
+
+
+def test_a_flow_run_that_is_cancelled_in_the_ui_when_all_is_done_keeps_what_it_did(
+    given, prefect_server, tmp_path, monkeypatch
+) -> None:
+    """Prefect takes no other end of it than this one: it stayed Cancelling, and the call raised."""
+    from prefect.client.orchestration import get_client
+    from prefect.states import Cancelling
+
+    monkeypatch.setattr(ui_cancel, "LOOK_S", 1000.0)
+    pressed = str(tmp_path / "pressed")
+
+    def until_pressed(data, context):
+        while not os.path.exists(pressed):
+            time.sleep(0.02)
+
+    def fail(data, context):
+        until_pressed(data, context)
+        raise ValueError("not today")
+
+    def flow_run_id(run_id: str) -> UUID:
+        return UUID(str(Run.open(run_id, given["store"]).read_generation_document().flow_run_id))
+
+    def cancel(run_id: str) -> None:
+        try:
+            wait_until(lambda: has_begun(run_id), "it has not begun")
+            with get_client(sync_client=True) as client:
+                client.set_flow_run_state(flow_run_id(run_id), Cancelling())
+        finally:
+            Path(pressed).touch()
+
+    def has_begun(run_id: str) -> bool:
+        with suppress(LookupError):
+            return Run.open(run_id, given["store"]).generation > 0
+        return False
+
+    data, ends = ROWS.slice(0, 4), {}
+    for run_id, function in {"done": until_pressed, "failed": fail}.items():
+        Path(pressed).unlink(missing_ok=True)
+        with ThreadPoolExecutor(1) as executor:
+            pressing = executor.submit(contextvars.copy_context().run, cancel, run_id)
+            try:
+                ends[run_id] = map_partitions(data, "key", function, **given, run_id=run_id).status
+            except RunFailedError as error:
+                ends[run_id] = error.run.status
+            pressing.result()
+        with get_client(sync_client=True) as client:
+            state = client.read_flow_run(flow_run_id(run_id)).state
+        assert state.is_cancelled()
+        assert state.message.startswith("It had ended when it was cancelled.")
+    assert ends == {"done": RunStatus.SUCCESS, "failed": RunStatus.FAILURE}
 
 
 class OnlyHere(Exception):
