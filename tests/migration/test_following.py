@@ -221,7 +221,7 @@ def test_what_the_layer_has_is_told_from_what_it_lacks_or_refuses():
         PyTorchScalingConfig(1, 2, None, patience=3)
         session = Session.builder.configs({}).getOrCreate()
         frame = session.table("T").filter("A > 0").group_by("A")
-        frame.select(F.col("A"), F.udf(frame)).write.mode("append").save_as_table("U")
+        frame.select(F.col("A").alias("B").cast("int"), F.udf(frame)).write.mode("append").save_as_table("U")
         rows = DataConnector.from_dataframe(frame, ingestor_class=Own)
         DataConnector.from_ray_dataset(rows)
         get_nodes()
@@ -240,6 +240,7 @@ def test_what_the_layer_has_is_told_from_what_it_lacks_or_refuses():
         "DataFrame.select": True,
         "DataFrame.write": True,
         "functions.col": True,
+        "Column.cast": False,
         "functions.udf": False,
         "DataConnector.from_dataframe": True,
         "DataConnector.from_dataframe(ingestor_class=)": False,
