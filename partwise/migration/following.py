@@ -17,6 +17,7 @@ _SAME_ROWS = ("list", "sorted", "reversed", "tuple", "iter", "next")
 _OF_A_DICT = ("items", "keys", "values", "get")
 _POLLED = ("status", "get_progress", "partition_details", "get_status")
 _QUOTED = re.compile(r'"[a-z][a-z0-9_]*"')
+_WITH_SQL = ("Session.sql", "DataConnector.from_sql")
 _REFUSED = "partwise.compat refuses it"
 _UNKNOWN = "The table of names does not know it."
 
@@ -262,7 +263,7 @@ class _Follower:
             return self._returned.get(own)
         if held is None or found is None:
             return None
-        if row is not None and row.name == "Session.sql" and node.args:
+        if row is not None and row.name in _WITH_SQL and node.args:
             self._note(node.func, row.name, row, is_kept=layer.carries_out(_text(node.args[0])))
         return self._given_by(found[0]) or _made_by(held, found[0])
 

@@ -14,6 +14,7 @@ from partwise.compat.azureml.core.runconfig import MpiConfiguration, PyTorchConf
 from partwise.compat.azureml.pipeline.steps import ParallelRunConfig, ParallelRunStep
 from partwise.compat.azureml.train.dnn import Gloo, Mpi, PyTorch
 from partwise.errors import InputError
+from partwise.fingerprints.functions import code_fingerprint
 from partwise.migration.names import known_names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,6 +116,12 @@ def test_files_are_mini_batches_of_so_many(experiment, tmp_path):
 
     for _ in range(2):
         assert given["function"](Data(), None) == {"row": ["2 ['1']"]}
+    # A resume runs mini-batches of another script, or of another module beside it, again.
+    (tmp_path / "beside_it.py").write_text("a = 1")
+    changed = step.arguments_of_map(experiment.workspace)["function"]
+    assert code_fingerprint(changed) != code_fingerprint(given["function"])
+    with pytest.warns(UserWarning, match=r"output='there' is not written: Run.download_file"):
+        ParallelRunStep("files", config, str(tmp_path / "in"), output="there")
 
 
 def test_an_estimator_becomes_the_arguments_of_run_script():

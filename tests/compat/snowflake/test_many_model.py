@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import partwise
 from partwise.compat.snowflake.ml.data import DataConnector
+from partwise.compat.snowflake.ml.data.sharded_data_connector import ShardedDataConnector
 from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_function.dpf import (
     DPF,
     MappedFunction,
@@ -29,17 +32,16 @@ from partwise.compat.snowflake.ml.modeling.distributors.many_model import (
     ManyModelTraining,
     TorchSerde,
 )
+from partwise.compat.snowflake.snowpark import Session
 from partwise.compat.snowflake.stages import rows_of, stage_store
 from partwise.connector.context import MemoryLink
+from partwise.datasets.dataset import Dataset
+from partwise.datasets.registration import register_dataset
 from partwise.errors import InputError, ModelNotFoundError
 from partwise.migration.names import Name, known_names
 
 ROWS = pd.DataFrame({"STORE": [1, 1, 2], "X": [1.0, 2.0, 3.0]})
 NOT_ANSWERED = {
-    "DataConnector.from_dataset",
-    "DataConnector.to_huggingface_dataset",
-    "DataConnector.to_torch_datapipe",
-    "ShardedDataConnector.from_dataset",
     # Of it, no reference says whether it is called of the class or of an estimator.
     "XGBEstimator.load_model",
     # Of partwise itself, under the same name.
@@ -170,6 +172,30 @@ def answered() -> list[Name]:
 
 def title(row: Name) -> str:
     return f"{row.module}.{row.name}"
+
+
+def test_rows_come_from_statements_sources_and_datasets(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = pa.Table.from_pandas(ROWS)
+    pq.write_table(rows, "rows.parquet")
+    register_dataset("rows", rows)
+    session = Session.builder.create()
+    session.create_dataframe(ROWS).write.save_as_table("T")
+    for made in (
+        DataConnector.from_sql("SELECT * FROM T"),
+        DataConnector.from_sources(session, "rows.parquet"),
+        DataConnector.from_dataset("rows"),
+        ShardedDataConnector.from_dataset(Dataset.open("rows")),
+        ShardedDataConnector.from_sources(session, ["rows.parquet"], equal=False),
+    ):
+        assert made.to_pandas().to_dict("list") == ROWS.to_dict("list")
+    streamed = made.to_huggingface_dataset(streaming=True, batch_size=2, drop_last_batch=True)
+    assert [row["X"] for row in streamed] == [1.0, 2.0]
+    assert made.to_huggingface_dataset(limit=9)["STORE"][:] == [1, 1, 2]
+    (batch,) = made.to_torch_datapipe(batch_size=2)
+    assert batch["X"].tolist() == [[1.0], [2.0]]
+    with pytest.raises(InputError, match="cannot be carried out"):
+        DataConnector.from_sql("SELECT A FROM T JOIN U")
 
 
 @pytest.mark.parametrize("row", answered(), ids=title)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from partwise.compat.azureml.core.conda_dependencies import CondaDependencies as CondaDependencies
 from partwise.compat.azureml.core.environment import Environment
 from partwise.errors import InputError
 

@@ -1,6 +1,7 @@
 """An entry script with `init()` and `run(mini_batch)`, as a function of (data, context)."""
 
 import functools
+import hashlib
 import importlib.util
 import sys
 from dataclasses import dataclass
@@ -22,10 +23,12 @@ PATHS = "path"
 class EntryScript:
     """Calls `run` of a script for each mini-batch, and `init` once in each process.
 
-    A mini-batch is a frame of rows, or where `of_files` the paths of some files.
+    A mini-batch is a frame of rows, or where `of_files` the paths of some files. `content` is that
+    of the script and of the modules beside it: by it, a resume sees that they have changed.
     """
 
     path: str
+    content: str
     arguments: tuple[str, ...] = ()
     of_files: bool = False
     keeps_rows: bool = True
@@ -44,6 +47,14 @@ class EntryScript:
         if hasattr(returned, "columns"):
             return returned.reset_index(drop=True)
         return {"row": [str(each) for each in returned]}
+
+
+def content_of(script: Path) -> str:
+    """Return a checksum of a script and of the modules beside it."""
+    digest = hashlib.sha256()
+    for path in sorted(script.parent.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """A parallel run: a script that is called for each mini-batch of rows or files."""
 
+import warnings
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pyarrow as pa
 
 from partwise.compat.azureml.core.environment import Environment
 from partwise.compat.azureml.core.workspace import Workspace
-from partwise.compat.azureml.pipeline.entry_script import PATHS, EntryScript
+from partwise.compat.azureml.pipeline.entry_script import PATHS, EntryScript, content_of
 from partwise.engine.options import ExecutionOptions
 from partwise.environments.environment import DEFAULT_ENVIRONMENT
 from partwise.errors import InputError
@@ -93,6 +94,12 @@ class ParallelRunStep:
                 "side_inputs= has no counterpart: give their paths in arguments, which init() "
                 "finds in sys.argv."
             )
+        if self.output is not None:
+            warnings.warn(
+                f"output={self.output!r} is not written: Run.download_file"
+                f"({self.append_row_file_name!r}) writes the rows where you say.",
+                stacklevel=3,
+            )
 
     @property
     def append_row_file_name(self) -> str:
@@ -110,6 +117,7 @@ class ParallelRunStep:
             "partition_by": keys or MINI_BATCH,
             "function": EntryScript(
                 str(script),
+                content_of(script),
                 tuple(str(each) for each in self.arguments or ()),
                 of_files=not keys,
                 keeps_rows=config.output_action == "append_row",

@@ -29,6 +29,16 @@ class ShardedDataConnector(DataConnector):
         """Return the rows of a frame: of pandas, polars or Snowpark, or an Arrow table."""
         return cls(ours.DataConnector.from_dataframe(own_rows(df)), equal)
 
+    @classmethod
+    def from_dataset(cls, ds: Any, equal: bool = True) -> "ShardedDataConnector":
+        """Return the rows of a dataset of partwise, or of one by its name."""
+        return cls(DataConnector.from_dataset(ds).rows, equal)
+
+    @classmethod
+    def from_sources(cls, session: Any, sources: Any, equal: bool = True) -> "ShardedDataConnector":
+        """Return the rows of paths or other sources of partwise."""
+        return cls(DataConnector.from_sources(session, sources).rows, equal)
+
     def get_shard(self) -> DataConnector:
         """Return the rows of this worker.
 
