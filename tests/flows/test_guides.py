@@ -1,4 +1,4 @@
-"""What the guides of many-model systems do, with the names of docs/migration.md.
+"""What the guides of many-model systems do, with the names of docs/from_snowflake.md.
 
 Those of scripts are in test_run_script.py, those of transformers in tests/transformers and
 test_transformers.py of the command line.
