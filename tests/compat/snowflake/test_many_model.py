@@ -151,6 +151,10 @@ def test_frames_of_snowpark_come_by_arrow() -> None:
     frame = type("DataFrame", (), {"to_arrow_batches": lambda self: iter([table, table])})
     frame.__module__ = "snowflake.snowpark.dataframe"
     assert rows_of(frame()).num_rows == 6
+    for batches in ([], [("Row",)]):
+        frame.to_arrow_batches = lambda self, given=batches: iter(given)
+        frame.to_pandas = lambda self: ROWS
+        assert rows_of(frame()) is ROWS
 
 
 def stands(module: str) -> bool:

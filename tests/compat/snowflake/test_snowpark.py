@@ -67,15 +67,25 @@ def test_frames_compute_what_samples_compute(session: Session) -> None:
     assert frame.where(~(frame["REGION"] == "EU") | frame["REGION"].is_null()).count() == 2
     kind = when(col("REGION") == "EU", "near").when(col("X") == 3, "far").otherwise(lit("?"))
     made = frame.with_column("HALF", col("X") / 2).with_columns(["KIND", "X"], [kind, 1 - col("X")])
-    assert made.collect()[0] == ("EU", 0, 0.5, "near")
+    # A column in the place of another stands last, as theirs.
+    assert made.collect()[0] == ("EU", 0.5, "near", 0)
     assert [row["kind"] for row in made.collect()] == ["near", "near", "far", "?"]
     assert made.select(col("HALF").alias("h"), "x").with_column_renamed("H", "i").columns == [
         "I",
         "X",
     ]
     assert [row.X for row in frame.sort("X", ascending=False).collect()] == [4, 3, 2, 1]
+    assert frame.drop("nowhere", "x").columns == ["REGION"]
     with pytest.raises(InputError, match="SQL is not read"):
         frame.filter("X > 1")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="neither true nor false"):
+        frame.filter(col("X") > 1 and col("X") < 3)
+    for ask in (lambda: frame.select(col("X") * 2), lambda: frame.sort(-col("X"))):
+        with pytest.raises(InputError, match=r"needs a name here: write .alias"):
+            ask()
+    for ask in (lambda: frame.filter(col("y") > 1), lambda: frame.with_column("z", col("y") + 1)):
+        with pytest.raises(ColumnError, match=r"has \['REGION', 'X'\], and No match .*Y"):
+            ask()
     with pytest.raises(AttributeError, match=r"DataFrame.group_by is not among"):
         frame.group_by("X")
 
@@ -117,7 +127,10 @@ def test_statements_of_the_samples(session: Session, capsys: pytest.CaptureFixtu
     assert all(name.startswith("db.s.in/sales/") for name in names)
     assert session.sql("SELECT COUNT(*) FROM sales").collect()[0][0] == 4
     session.sql("select * from sales limit 1").show()
-    assert capsys.readouterr().out.split() == ["REGION", "X", "target", "EU", "1", "0.5"]
+    assert capsys.readouterr().out.splitlines()[1:4:2] == [
+        '|"REGION"  |"X"  |"target"  |',
+        "|EU        |1    |0.5       |",
+    ]
     session.sql("DROP TABLE IF EXISTS sales")
     assert session.table("sales").count() == 4, "A statement waits until it is collected."
     session.sql("REMOVE @db.s.in/sales/EU/data_0.snappy.parquet").collect()

@@ -21,7 +21,15 @@ class Column(Partial):
         self.name = name
 
     def _with(self, made: pc.Expression) -> "Column":
-        return Column(made, self.name)
+        return Column(made, "")
+
+    def __bool__(self) -> bool:
+        """Refuse `and`, `or` and `if`, which would take a condition for true.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("A column is neither true nor false: write &, | and ~, and when(...).")
 
     def alias(self, name: str) -> "Column":
         """Return it under another name."""

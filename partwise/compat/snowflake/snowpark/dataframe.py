@@ -1,6 +1,7 @@
 """Rows of a table or statement, and what is made of them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,30 +47,33 @@ class DataFrame(Partial):
         """Return some columns, or what is computed of them."""
         rows = self._read()
         made = [_column(rows, each) for each in _flat(columns)]
-        return self._of(_computed(rows, {each.name: each for each in made}))
+        return self._of(_computed(rows, {_name(each): each for each in made}))
 
     def with_column(self, name: str, column: Column) -> "DataFrame":
         """Return the rows with one more column, or another in its place."""
         return self.with_columns([name], [column])
 
+    withColumn = with_column  # noqa: N815 (a name of theirs)
+
     def with_columns(self, names: Iterable[str], columns: Iterable[Column]) -> "DataFrame":
-        """Return the rows with more columns."""
+        """Return the rows with more columns, which stand last, also in the place of others."""
         rows = self._read()
-        made = {name: col(quoted(name)) for name in rows.column_names}
         new = dict(zip(map(stored, names), columns, strict=True))
-        return self._of(_computed(rows, made | new))
+        others = [name for name in rows.column_names if name not in new]
+        return self._of(_computed(rows, {name: col(quoted(name)) for name in others} | new))
 
     def with_column_renamed(self, existing: str | Column, new: str) -> "DataFrame":
         """Return the rows with a column under another name."""
         rows = self._read()
-        old = _column(rows, existing).name
+        old = _name(_column(rows, existing))
         names = [stored(new) if each == old else each for each in rows.column_names]
         return self._of(rows.rename_columns(names))
 
     def drop(self, *columns: Any) -> "DataFrame":
-        """Return the rows without these columns."""
+        """Return the rows without these columns, of which some may not be there."""
         rows = self._read()
-        return self._of(rows.drop_columns([_column(rows, each).name for each in _flat(columns)]))
+        given = [each if isinstance(each, Column) else col(each) for each in _flat(columns)]
+        return self._of(rows.drop_columns({_name(each) for each in given} & {*rows.column_names}))
 
     def filter(self, expr: Column) -> "DataFrame":
         """Return the rows for which a condition holds.
@@ -81,7 +85,9 @@ class DataFrame(Partial):
             raise InputError(
                 f'filter takes a condition such as col("A") > 1, not {expr!r}: SQL is not read.'
             )
-        return self._of(self._read().filter(expr.expression))
+        rows = self._read()
+        with _columns_of(rows):
+            return self._of(rows.filter(expr.expression))
 
     def where(self, expr: Column) -> "DataFrame":
         """Do what `filter` does."""
@@ -91,7 +97,7 @@ class DataFrame(Partial):
         """Return the rows in the order of some columns."""
         rows, order = self._read(), "ascending" if ascending else "descending"
         return self._of(
-            rows.sort_by([(_column(rows, each).name, order) for each in _flat(columns)])
+            rows.sort_by([(_name(_column(rows, each)), order) for each in _flat(columns)])
         )
 
     order_by = sort
@@ -149,13 +155,21 @@ class DataFrame(Partial):
         return next(iter(self.limit(1).collect()), None)
 
     def show(self, n: int = 10, max_width: int = 50) -> None:
-        """Print the first `n` rows."""
-        frame = self._read().slice(0, n).to_pandas()
-        print(frame.to_string(index=False, max_colwidth=max_width))  # noqa: T201 (asked for)
+        """Print the first `n` rows, as theirs."""
+        rows = self.limit(n)
+        names = [f'"{name}"' for name in rows._read().column_names]
+        values = [["NULL" if each is None else str(each) for each in row] for row in rows.collect()]
+        shown = [[_cut(each, max_width) for each in row] for row in [names, *values]]
+        widths = [max(map(len, column)) + 2 for column in zip(*shown, strict=True)]
+        lines = ["".join(map(_cell, row, widths)) + "|" for row in shown]
+        line = "-" * (sum(widths) + len(widths) + 1)
+        print("\n".join([line, lines[0], line, *lines[1:], line]))  # noqa: T201 (asked for)
 
     def to_pandas(self) -> Any:
         """Return a frame of pandas, whose columns have no quotes."""
         return self._read().to_pandas()
+
+    toPandas = to_pandas  # noqa: N815 (a name of theirs)
 
     def to_arrow_batches(self) -> Iterator[pa.Table]:
         """Return the rows as calls and connectors take them, the names as `columns` has them."""
@@ -207,6 +221,41 @@ def _found(rows: pa.Table, name: str) -> str:
     return name
 
 
+def _name(column: Column) -> str:
+    """Return the name of a column.
+
+    Raises:
+        InputError: It is computed, and has none.
+    """
+    if not column.name:
+        raise InputError('A computed column needs a name here: write .alias("NAME") behind it.')
+    return column.name
+
+
 def _computed(rows: pa.Table, columns: dict[str, Column]) -> pa.Table:
     expressions = {name: column.expression for name, column in columns.items()}
-    return ds.dataset(rows).to_table(columns=expressions)
+    with _columns_of(rows):
+        return ds.dataset(rows).to_table(columns=expressions)
+
+
+@contextmanager
+def _columns_of(rows: pa.Table) -> Iterator[None]:
+    """Say by a sentence that a condition or a computation asks for a column that is not there."""
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        if "No match for" not in str(error):
+            raise
+        names = [quoted(each) for each in rows.column_names]
+        raise ColumnError(
+            f"The frame has {names}, and {str(error).split(' in ')[0]}: write those in quotes "
+            "with them."
+        ) from error
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 3]}..."
+
+
+def _cell(text: str, width: int) -> str:
+    return f"|{text:<{width}}"

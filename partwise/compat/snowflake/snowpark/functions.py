@@ -36,7 +36,7 @@ class CaseExpr(Column):
             # A condition that is null does not hold.
             holds = pc.coalesce(condition.expression, pc.scalar(False))
             chosen = pc.if_else(holds, expression_of(value), chosen)
-        super().__init__(chosen, "CASE")
+        super().__init__(chosen, "")
 
     def when(self, condition: Column, value: Any) -> "CaseExpr":
         """Return it with one more case."""
