@@ -37,7 +37,7 @@ from partwise.compat.snowflake.stages import rows_of, stage_store
 from partwise.connector.context import MemoryLink
 from partwise.datasets.dataset import Dataset
 from partwise.datasets.registration import register_dataset
-from partwise.errors import InputError, ModelNotFoundError
+from partwise.errors import InputError, ModelNotFoundError, RunExistsError
 from partwise.migration.names import Name, known_names
 
 ROWS = pd.DataFrame({"STORE": [1, 1, 2], "X": [1.0, 2.0, 3.0]})
@@ -64,6 +64,10 @@ def test_a_run_of_training_is_followed_read_and_restored(tmp_path: Path) -> None
         partition_by="STORE", snowpark_dataframe=ROWS, run_id="v1", execution_options=options
     )
     assert run.wait() is RunStatus.SUCCESS
+    with pytest.raises(RunExistsError, match=r"'v1' exists in .* \(SUCCESS\): .*overwrite"):
+        ManyModelTraining(train, stage).run(
+            partition_by="STORE", snowpark_dataframe=ROWS, run_id="v1"
+        )
     assert list(run.get_progress()) == ["DONE"]
     details = run.partition_details
     assert list(details) == ["1", "2"]

@@ -22,6 +22,8 @@ from partwise.compat.snowflake.snowpark.context import get_active_session
 from partwise.compat.snowflake.snowpark.session import Session
 from partwise.compat.snowflake.stages import rows_of, stage_store
 from partwise.engine.options import ExecutionOptions as OwnExecutionOptions
+from partwise.errors import RunExistsError, RunNotFoundError
+from partwise.runs.run import Run
 from partwise.sources.files.file_set import Files
 
 FILE_COLUMN = "__FILE__"
@@ -71,7 +73,11 @@ class DPF:
         on_existing_artifacts: str = "error",
         execution_options: ExecutionOptions | OwnExecutionOptions | None = None,
     ) -> DPFRun:
-        """Start a run over a frame's rows: of Snowpark, pandas or polars, or an Arrow table."""
+        """Start a run over a frame's rows: of Snowpark, pandas or polars, or an Arrow table.
+
+        Raises:
+            RunExistsError: It exists, and `on_existing_artifacts` is "error".
+        """
         rows = {"data": rows_of(snowpark_dataframe), "partition_by": partition_by}
         return self._started(rows, run_id, on_existing_artifacts, execution_options)
 
@@ -84,7 +90,11 @@ class DPF:
         on_existing_artifacts: str = "error",
         execution_options: ExecutionOptions | OwnExecutionOptions | None = None,
     ) -> DPFRun:
-        """Start a run in which each file of a folder is a partition, named by its path there."""
+        """Start a run in which each file of a folder is a partition, named by its path there.
+
+        Raises:
+            RunExistsError: It exists, and `on_existing_artifacts` is "error".
+        """
         # Files in folders of the stage match as well, as there.
         files = Files(f"{stage_store(stage_location)}/**/{file_pattern}", file_column=FILE_COLUMN)
         rows: dict[str, Any] = {"data": files, "partition_by": FILE_COLUMN}
@@ -102,6 +112,8 @@ class DPF:
         options: ExecutionOptions | OwnExecutionOptions | None,
     ) -> DPFRun:
         check_on_existing(on_existing_artifacts)
+        if on_existing_artifacts == "error":
+            refuse_existing(run_id, self._store)
         flow, settings = self._call()
         work = flow.start(
             **rows,
@@ -122,3 +134,15 @@ class DPF:
 
     def _handle(self, run_id: str, work: Any) -> DPFRun:
         return DPFRun(run_id, self._store, work)
+
+
+def refuse_existing(run_id: str, store: str) -> None:
+    """See to it that no run of this name is there: the run itself would find it only later."""
+    try:
+        run = Run.open(run_id, store)
+    except RunNotFoundError:
+        return
+    raise RunExistsError(
+        f"The run {run_id!r} exists in {store} ({run.status.value}): pass another run_id, or "
+        'on_existing_artifacts="overwrite".'
+    )
