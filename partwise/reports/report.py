@@ -23,6 +23,7 @@ from partwise.reports.distributions import Distribution, describe_distribution
 from partwise.reports.evaluation import describe_evaluation
 from partwise.reports.pages import page_environment
 from partwise.reports.scales import seconds_text
+from partwise.reports.series import describe_series
 from partwise.reports.settings import describe_settings
 from partwise.reports.skew import describe_skew
 from partwise.reports.study import describe_study
@@ -106,6 +107,7 @@ def render_report(run: Run) -> str:
             tuning=describe_tuning(ledger),
             contest=describe_contest(run, key_of),
             evaluation=describe_evaluation(run, key_of),
+            series=describe_series(run, key_of),
             candidates=candidate_counts(ledger)[:MOST_CANDIDATES],
             is_inference=run.kind == "infer",
             memory=_memory(ledger, key_of),
