@@ -68,14 +68,19 @@ def describe_series(run: Run, key_of: Callable[[int], str]) -> SeriesReport | No
     having = np.flatnonzero(pc.fill_null(is_small, False).to_numpy(zero_copy_only=False))
     if not len(having):
         return None
+    keys = [column.name for column in run.key_columns]
+    # First, since few runs keep times: the ledger of the training may have millions of rows.
+    rows = _rows(run, int(having[0]))
+    columns = None if rows is None else _columns(rows, keys)
+    if columns is None:
+        return None
+    time, label = columns
     metric, scores = _scores(run)
-    pictures, time, label, has_bands = [], "", "", False
+    pictures, has_bands = [], False
     for title, place in _chosen(having, scores):
         rows = _rows(run, place)
-        columns = rows and _columns(rows, [column.name for column in run.key_columns])
-        if not rows or columns is None:
-            return None
-        time, label = columns
+        if rows is None or _columns(rows, keys) != columns:
+            continue
         has_bands = has_bands or any(map(_BAND.fullmatch, rows.column_names))
         score = f"{metric} {number(scores[place])}" if place in scores else ""
         pictures.append(_picture(title, key_of(place), score, rows, time, label))
