@@ -40,6 +40,7 @@ OF_SERVERS = ("page.html.j2", "docs.html.j2", "page.css", "page.js")
 TEMPLATES = [ROOT / "partwise" / "reports" / name for name in PAGES]
 TEMPLATES += [ROOT / "partwise" / "serving" / name for name in OF_SERVERS]
 TEMPLATES += (ROOT / "flows" / "project" / "template").iterdir()
+TEMPLATES += (ROOT / "flows" / "project" / "forecast_template").iterdir()
 TEMPLATES += (ROOT / "partwise" / "migration").glob("*.md")
 
 # What runs on Dask workers starts fast, and knows nothing of those who call it.

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import shlex
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -82,7 +83,48 @@ def test_its_own_tests_pass(shop, dask_client, prefect_server, tmp_path, monkeyp
         del sys.modules["forecast"]
 
 
-def test_its_code_is_formatted_and_linted_as_ours(shop):
+def test_a_forecast_reaches_days_that_the_table_does_not_have(
+    dask_client, tmp_path, monkeypatch, capsys
+):
+    """By the words of its README, in this process; its own test and its deployments too."""
+
+    @contextmanager
+    def client(self: LocalCluster):
+        yield dask_client
+
+    monkeypatch.setattr(LocalCluster, "client", client)
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "tomorrow", "--template", "forecast"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    folder = tmp_path / "tomorrow"
+    assert said[-1].startswith("next: cd tomorrow && partwise train data/sales.parquet ")
+    for line in said[1:-1]:
+        assert (folder / line.split()[0]).is_file()
+    assert not [path for path in folder.iterdir() if path.is_file() and "_NAME" in path.read_text()]
+    [training, inference, _, _, on_demand] = read_project(folder).deployments
+    assert training["parameters"]["trainer"] == "forecast:trainer"
+    assert inference["parameters"]["data"] == on_demand["parameters"]["data"] == "data/days.parquet"
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    try:
+        lines = words_of((folder / "README.md").read_text())
+        for line in lines[:5]:
+            assert main(shlex.split(line)[1:]) == 0, line
+        assert "20 DONE" in capsys.readouterr().out
+        report = (folder / "artifacts/runs/december/report.html").read_text()
+        assert report.count('<polyline class="predicted"') == 3
+        assert report.count('<polygon class="band"') == 3
+        spec = importlib.util.spec_from_file_location("its_test", folder / "test_forecast.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        module.test_the_days_to_come_are_forecast_with_bounds(tmp_path / "store")
+    finally:
+        sys.modules.pop("forecast", None)
+
+
+@pytest.mark.parametrize("template", ["function", "forecast"])
+def test_its_code_is_formatted_and_linted_as_ours(tmp_path, template):
+    write_project(shop := tmp_path / "shop", template)
     options = ["--isolated", "--line-length", "100"]
     for words in (["format", "--check"], ["check", "--select", "E,F,B,UP,ANN,ARG"]):
         command = [sys.executable, "-m", "ruff", *words, *options, "forecast.py"]
