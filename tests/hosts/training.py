@@ -1,0 +1,100 @@
+"""A script of a user's that trains a model for each key, notes each call on the host it is made on,
+and prints how it ended.
+"""
+
+import hashlib
+import io
+import json
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+PARTITIONS = 48
+NAP_S = 0.25
+CALLS = "/tmp/calls"
+"""A line for each call of the function: when, of which run, for which key."""
+
+
+def rows_of_all() -> pa.Table:
+    """The rows."""
+    keys = np.repeat(np.arange(PARTITIONS), 12)
+    return pa.table({"key": keys, "x": np.random.default_rng(0).normal(size=len(keys))})
+
+
+def model_of(x: np.ndarray) -> dict[str, float]:
+    """What a model is."""
+    return {"mean": float(x.mean()), "spread": float(x.std())}
+
+
+def digest_of(models: list[dict[str, float]]) -> str:
+    """Hash models, in the order of their keys."""
+    return hashlib.sha256(repr(models).encode()).hexdigest()
+
+
+def fit(data: Any, context: Any) -> Any:
+    """Train a model; it takes a moment."""
+    with open(CALLS, "a") as file:
+        file.write(f"{time.time()} {context.run_id} {context.key}\n")
+    time.sleep(NAP_S)
+    return model_of(data.to_numpy("x"))
+
+
+def commits_of(store: str, run_id: str) -> list[tuple[float, int, float]]:
+    """List what was committed: when, for which key, and when its function had returned."""
+    import boto3
+
+    bucket = boto3.resource("s3").Bucket(store.split("/")[2])
+    found = []
+    for each in bucket.objects.filter(Prefix=f"runs/runs/{run_id}/ledger/"):
+        rows = pq.read_table(io.BytesIO(each.get()["Body"].read()))
+        found += [
+            (each.last_modified.timestamp(), row["key.key"], row["finished_at"].timestamp())
+            for row in rows.to_pylist()
+            if row["status"] == "DONE"
+        ]
+    return found
+
+
+def main(store: str, address: str, run_id: str) -> None:
+    """Begin a run or resume it, when two workers are there, and print what came of it."""
+    from distributed import Client
+
+    from partwise.errors import PartwiseError
+
+    with Client(address, timeout=60) as client:
+        client.wait_for_workers(2, timeout=120)
+    try:
+        status, keys, digest = train(store, address, run_id)
+    except PartwiseError as error:
+        print("ERROR " + json.dumps([type(error).__name__, str(error)]), flush=True)
+        sys.exit(1)
+    commits = commits_of(store, run_id)
+    said = {"status": status, "keys": keys, "digest": digest, "commits": commits}
+    print("SAID " + json.dumps(said), flush=True)
+
+
+def train(store: str, address: str, run_id: str) -> tuple[str, list[int], str]:
+    """Train, and return how it ended, the keys that there are, and the digest of all models."""
+    from partwise import ExecutionOptions, PickleSerde, RemoteCluster, train_models
+
+    run = train_models(
+        rows_of_all(),
+        "key",
+        fit,
+        run_id=run_id,
+        store=store,
+        serde=PickleSerde(),
+        on_existing_artifacts="resume",
+        execution=ExecutionOptions(n_shards=6, first_segment_s=0.5),
+        cluster=RemoteCluster(address=address, allow_plaintext=True),
+    )
+    keys = run.partitions["key"].to_pylist()
+    return run.status.value, keys, digest_of([run.model(key, "pickle") for key in keys])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
