@@ -68,20 +68,24 @@ def main(store: str, address: str, run_id: str) -> None:
     with Client(address, timeout=60) as client:
         client.wait_for_workers(2, timeout=120)
     try:
-        status, keys, digest = train(store, address, run_id)
+        run = train(store, address, run_id)
+        if run.status.value != "SUCCESS":
+            print(f"ENDED {run.status.value}: {run}")
+            return
+        keys = run.partitions["key"].to_pylist()
+        digest = digest_of([run.model(key, "pickle") for key in keys])
     except PartwiseError as error:
-        print("ERROR " + json.dumps([type(error).__name__, str(error)]), flush=True)
-        sys.exit(1)
-    commits = commits_of(store, run_id)
-    said = {"status": status, "keys": keys, "digest": digest, "commits": commits}
-    print("SAID " + json.dumps(said), flush=True)
+        print(f"ENDED {type(error).__name__}: {error}")
+        return
+    said = {"keys": keys, "digest": digest, "commits": commits_of(store, run_id)}
+    print("WHOLE " + json.dumps(said))
 
 
-def train(store: str, address: str, run_id: str) -> tuple[str, list[int], str]:
-    """Train, and return how it ended, the keys that there are, and the digest of all models."""
+def train(store: str, address: str, run_id: str) -> Any:
+    """Begin a run or resume it."""
     from partwise import ExecutionOptions, PickleSerde, RemoteCluster, train_models
 
-    run = train_models(
+    return train_models(
         rows_of_all(),
         "key",
         fit,
@@ -92,8 +96,6 @@ def train(store: str, address: str, run_id: str) -> tuple[str, list[int], str]:
         execution=ExecutionOptions(n_shards=6, first_segment_s=0.5),
         cluster=RemoteCluster(address=address, allow_plaintext=True),
     )
-    keys = run.partitions["key"].to_pylist()
-    return run.status.value, keys, digest_of([run.model(key, "pickle") for key in keys])
 
 
 if __name__ == "__main__":
