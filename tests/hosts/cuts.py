@@ -5,7 +5,7 @@ import subprocess
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +15,7 @@ import numpy as np
 import psutil
 
 from tests.hosts.network import Cluster, Network, network
-from tests.hosts.training import CALLS, PARTITIONS, digest_of, model_of, rows_of_all
-from tests.own_cluster import wait_for
+from tests.hosts.training import CALLS, OUTPUT, PARTITIONS, digest_of, model_of, rows_of_all
 
 HOSTS = ("driver", "scheduler", "store", "one", "two")
 WORKERS = ("one", "two")
@@ -90,69 +89,73 @@ class Ground:
             "retries={'max_attempts': 30}, connect_timeout=5)).create_bucket(Bucket='models')"
         )
         process = made["driver"].python("-c", make, AWS_ENDPOINT_URL_S3=self.cluster.store)
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, output
+        self._script = made["driver"].python(
+            SCRIPT, lines=subprocess.PIPE, AWS_ENDPOINT_URL_S3=self.cluster.store
+        )
+        self.cluster.pids.add(self._script.pid)
 
     def play(self, trial: Trial) -> End:
         """Begin a run, break the network, mend it, and resume the run if it ended."""
         run_id = f"cut-{uuid.uuid4().hex[:8]}"
-        process = self._start(run_id)
+        name = self._start(run_id)
         called = MOMENTS[trial.moment]
-        wait_for(
-            lambda: self._has_called(run_id, called) or process.poll() is not None,
-            f"the function is not called: {run_id}",
-        )
+        begun = self._wait(lambda: len(self._calls(run_id)) >= called, name, PATIENCE_S)
+        assert begun, f"the function is not called: {self._output(name)}"
         lost = self._break(trial.cut, run_id)
-        began, output, over_s = time.monotonic(), "", 0.0
-        try:
-            output, _ = process.communicate(timeout=min(trial.seconds, PATIENCE_S))
+        began = time.monotonic()
+        is_over = self._wait(lambda: False, name, trial.seconds, mends=False)
+        over_s = time.monotonic() - began
+        self._mend(trial.cut)
+        if not is_over:
+            is_over = self._wait(lambda: False, name, PATIENCE_S, mends=False)
             over_s = time.monotonic() - began
-            self._mend(trial.cut)
-        except subprocess.TimeoutExpired:
-            self._mend(trial.cut)
-            if trial.seconds < PATIENCE_S:
-                output = _output_of(process, PATIENCE_S)
-            over_s = time.monotonic() - began
-        if process.poll() is None:
-            process.kill()
-            return End(took_s=over_s, said="", wrong=("it hangs",), twice=0)
+        output = self._output(name)
         wrong = _wrong_of(output)
-        if over_s > trial.cut.limit_s:
-            wrong.append(f"it ended after {over_s:.0f} s")
-        said = _line(output, "ENDED ")
+        if not is_over or over_s > trial.cut.limit_s:
+            wrong.append(f"it went on for {over_s:.0f} s")
+        said, found = _line(output, "ENDED "), _line(output, "WHOLE ")
         wrong += self._left_behind()
-        found = _line(output, "WHOLE ")
         if not found:
-            output = self._finish(run_id)
-            found = _line(output, "WHOLE ")
-            wrong += [] if found else [f"the resume: {_tail(output)}"]
-        wrong += self._left_behind()
+            name = self._start(run_id)
+            self._wait(lambda: False, name, PATIENCE_S)
+            found = _line(self._output(name), "WHOLE ")
+            wrong += [] if found else [f"the resume: {_tail(self._output(name))}"]
+            wrong += self._left_behind()
         calls = lost + self._calls(run_id)
         more, twice = _look_at(json.loads(found), calls) if found else ([], 0)
         return End(took_s=over_s, said=said, wrong=(*wrong, *more), twice=twice)
 
-    def _start(self, run_id: str) -> subprocess.Popen[str]:
-        words = (SCRIPT, STORE, self.cluster.scheduler, run_id)
-        return self.network["driver"].python(*words, AWS_ENDPOINT_URL_S3=self.cluster.store)
+    def _start(self, run_id: str) -> str:
+        """Begin a run or resume it, and return the name of its output."""
+        name = uuid.uuid4().hex
+        assert self._script.stdin is not None
+        self._script.stdin.write(f"{STORE} {self.cluster.scheduler} {run_id} {name}\n")
+        self._script.stdin.flush()
+        return name
 
-    def _finish(self, run_id: str) -> str:
-        """Resume a run, and return what its script printed."""
-        process, output = self._start(run_id), ""
-        deadline = time.monotonic() + PATIENCE_S
-        while not output and time.monotonic() < deadline:
-            self._replace_dead()
-            output = _output_of(process, 1.0)
-        return output
+    def _output(self, name: str) -> str:
+        return self.network["driver"].text(OUTPUT.format(name))
+
+    def _wait(
+        self, condition: Callable[[], bool], name: str, seconds: float, *, mends: bool = True
+    ) -> bool:
+        """Wait until something is so, or a run is over; `mends`: workers that ended come back."""
+        deadline = time.monotonic() + min(seconds, PATIENCE_S)
+        while not condition() and "\nEXIT " not in self._output(name):
+            if time.monotonic() > deadline:
+                return False
+            if mends:
+                self._replace_dead()
+            time.sleep(0.1)
+        return True
 
     def _replace_dead(self) -> None:
         """Start workers in the place of those that have ended with their connection."""
         for name, nanny in self._nannies.items():
             if nanny.poll() is not None:
                 self._nannies[name] = self.cluster.add(name)
-
-    def _has_called(self, run_id: str, count: int) -> bool:
-        self._replace_dead()
-        return len(self._calls(run_id)) >= count
 
     def _calls(self, run_id: str) -> list[tuple[float, int]]:
         """When the function was called, for which key."""
@@ -189,7 +192,7 @@ class Ground:
         deadline, found = time.monotonic() + 30, ["?"]
         while found and time.monotonic() < deadline:
             found = [f"left on {name}: {line}" for name in HOSTS for line in self._strays(name)]
-            time.sleep(0.1)
+            time.sleep(0.5)
         return found
 
     def _strays(self, name: str) -> Iterator[str]:
@@ -205,19 +208,12 @@ class Ground:
                 yield line
 
 
-def _output_of(process: subprocess.Popen[str], timeout_s: float) -> str:
-    try:
-        return process.communicate(timeout=timeout_s)[0]
-    except subprocess.TimeoutExpired:
-        return ""
-
-
 def _line(output: str, begin: str) -> str:
     return next((e.removeprefix(begin) for e in output.splitlines() if e.startswith(begin)), "")
 
 
 def _tail(output: str) -> str:
-    return " | ".join(output.splitlines()[-3:])[-300:]
+    return " | ".join(output.splitlines()[-4:])[-300:]
 
 
 def _wrong_of(output: str) -> list[str]:

@@ -83,9 +83,16 @@ class Host:
         """Of its first process, as this machine numbers it."""
 
     def start(
-        self, *words: str, output: int | IO[bytes] = subprocess.PIPE, **environment: str
+        self,
+        *words: str,
+        output: int | IO[bytes] = subprocess.PIPE,
+        lines: int = subprocess.DEVNULL,
+        **environment: str,
     ) -> subprocess.Popen[str]:
-        """Start a program on it, with its output as one stream, or into a file."""
+        """Start a program on it, with its output as one stream, or into a file.
+
+        `lines`: its stdin.
+        """
         mine = {name: os.environ[name] for name in os.environ if not name.startswith("PREFECT_")}
         mine |= {"HOME": "/tmp/home", "TMPDIR": "/tmp", "PYTHONPATH": str(ROOT)}
         mine |= {"PARTWISE_SCRATCH": "/tmp/scratch", "PARTWISE_STATE": "/tmp/state"}
@@ -93,7 +100,7 @@ class Host:
         mine |= {"UV_CACHE_DIR": "/tmp/uv", "PREFECT_LOGGING_LEVEL": "WARNING"}
         process = subprocess.Popen(
             [*self._inside, "env", "-C", "/tmp", *words],
-            stdin=subprocess.DEVNULL,
+            stdin=lines,
             stdout=output,
             stderr=subprocess.STDOUT,
             text=True,
@@ -103,10 +110,14 @@ class Host:
         return process
 
     def python(
-        self, *words: str, output: int | IO[bytes] = subprocess.PIPE, **environment: str
+        self,
+        *words: str,
+        output: int | IO[bytes] = subprocess.PIPE,
+        lines: int = subprocess.DEVNULL,
+        **environment: str,
     ) -> subprocess.Popen[str]:
         """Start Python on it."""
-        return self.start(sys.executable, *words, output=output, **environment)
+        return self.start(sys.executable, *words, output=output, lines=lines, **environment)
 
     def ip(self, *words: str) -> None:
         """Change its network."""

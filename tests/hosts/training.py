@@ -5,6 +5,7 @@ and prints how it ended.
 import hashlib
 import io
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -17,6 +18,7 @@ PARTITIONS = 48
 NAP_S = 0.25
 CALLS = "/tmp/calls"
 """A line for each call of the function: when, of which run, for which key."""
+OUTPUT = "/tmp/output-{}"
 
 
 def rows_of_all() -> pa.Table:
@@ -59,14 +61,14 @@ def commits_of(store: str, run_id: str) -> list[tuple[float, int, float]]:
     return found
 
 
-def main(store: str, address: str, run_id: str) -> None:
+def report(store: str, address: str, run_id: str) -> None:
     """Begin a run or resume it, when two workers are there, and print what came of it."""
     from distributed import Client
 
     from partwise.errors import PartwiseError
 
     with Client(address, timeout=60) as client:
-        client.wait_for_workers(2, timeout=120)
+        client.wait_for_workers(2)
     try:
         run = train(store, address, run_id)
         if run.status.value != "SUCCESS":
@@ -98,5 +100,31 @@ def train(store: str, address: str, run_id: str) -> Any:
     )
 
 
+def main() -> None:
+    """Run what each line of stdin asks for, in a process of its own that has imported all of it.
+
+    A line is a store, an address, a run's ID and a name; OUTPUT of that name gets what is printed,
+    and in the end a line with the exit status.
+    """
+    import boto3  # noqa: F401
+    import distributed  # noqa: F401
+    import s3fs  # noqa: F401
+
+    from partwise import RemoteCluster, train_models  # noqa: F401
+
+    for line in sys.stdin:
+        store, address, run_id, name = line.split()
+        if os.fork() == 0:
+            os.setsid()
+            with open(OUTPUT.format(name), "w", buffering=1) as file:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+                report(store, address, run_id)
+                sys.exit()
+        _, status = os.wait()
+        with open(OUTPUT.format(name), "a") as file:
+            file.write(f"\nEXIT {status}\n")
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
