@@ -250,7 +250,12 @@ class Cluster:
     def _start(self, name: str, *words: str) -> subprocess.Popen[str]:
         """Start a server, whose output is kept in a file of this machine."""
         command = ["-m", *words]
-        quiet = {"DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "500ms"}
+        # Its processes have nothing to do most of the time.
+        quiet = {
+            "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "500ms",
+            "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "5s",
+            "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+        }
         with (self.folder / f"{name}.log").open("ab") as log:
             process = self.network[name].python(
                 *command, output=log, AWS_ENDPOINT_URL_S3=self.store, **quiet
