@@ -19,13 +19,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ip")]
 CUTS = {
     cut.name: cut
     for cut in (
-        Cut(ends=("driver", "scheduler"), limit_s=60),
-        Cut(ends=("scheduler", "one"), limit_s=180),
-        Cut(ends=("one", "two"), limit_s=60),
-        Cut(ends=("one", "store"), limit_s=600),
-        Cut(ends=("driver", "store"), limit_s=600),
-        Cut(ends=("one",), limit_s=180),
-        Cut(ends=("scheduler",), limit_s=60),
+        Cut(ends=("driver", "scheduler"), stated_s=45),
+        Cut(ends=("scheduler", "one"), stated_s=120),
+        Cut(ends=("one", "two"), stated_s=60),
+        Cut(ends=("one", "store"), stated_s=240),
+        Cut(ends=("driver", "store"), stated_s=240),
+        Cut(ends=("one",), stated_s=120),
+        Cut(ends=("scheduler",), stated_s=45),
     )
 }
 SECONDS = (2.0, 30.0, 120.0, FOR_EVER)

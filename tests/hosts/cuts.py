@@ -24,6 +24,8 @@ STORE = "s3://models/runs"
 FOR_EVER = float("inf")
 MOMENTS = {"at the first": 1, "after a third": PARTITIONS // 3, "near the end": PARTITIONS - 4}
 """How often the function was called when the network breaks."""
+BUSY = 4
+"""Beside other work all takes so many times as long before it counts as hanging."""
 PATIENCE_S = 900.0
 """What takes longer hangs."""
 
@@ -34,11 +36,11 @@ class Cut:
 
     Args:
         ends: The two hosts that lose each other; or the one that vanishes.
-        limit_s: After so long the call has ended, or goes on: what docs/reliability.md says.
+        stated_s: After so long the call has ended, or is done: what docs/reliability.md says.
     """
 
     ends: tuple[str, ...]
-    limit_s: float
+    stated_s: float
 
     @property
     def name(self) -> str:
@@ -103,8 +105,8 @@ class Ground:
         called = MOMENTS[trial.moment]
         begun = self._wait(lambda: len(self._calls(run_id)) >= called, name, PATIENCE_S)
         assert begun, f"the function is not called: {self._output(name)}"
-        lost = self._break(trial.cut, run_id)
         began = time.monotonic()
+        lost = self._break(trial.cut, run_id)
         is_over = self._wait(lambda: False, name, trial.seconds, mends=False)
         over_s = time.monotonic() - began
         self._mend(trial.cut)
@@ -113,7 +115,7 @@ class Ground:
             over_s = time.monotonic() - began
         output = self._output(name)
         wrong = _wrong_of(output)
-        if not is_over or over_s > trial.cut.limit_s:
+        if not is_over or over_s > BUSY * trial.cut.stated_s:
             wrong.append(f"it went on for {over_s:.0f} s")
         said, found = _line(output, "ENDED "), _line(output, "WHOLE ")
         wrong += self._left_behind()
