@@ -39,8 +39,11 @@ def test_a_shard_is_begun_again_where_it_has_not_failed(monkeypatch: pytest.Monk
         for number in TRIED
     ]
     here: dict[str, Any] = {"n_workers": 3, "threads_per_worker": 1, "processes": False}
-    with Client(dashboard_address=None, **here) as client, ClusterWatch(client, "run") as watch:
-        with shards.Driver(client, execution, assignments, SHARDS, watch) as driver:
-            receipts = driver.run_shards(driver.order, logging.getLogger(__name__))
+    with (
+        Client(dashboard_address=None, **here) as client,
+        ClusterWatch(client, "run") as watch,
+        shards.Driver(client, execution, assignments, SHARDS, watch) as driver,
+    ):
+        receipts = driver.run_shards(driver.order, logging.getLogger(__name__))
     assert len(receipts) == SHARDS, TRIED
     assert driver.lost == {}
