@@ -11,10 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.conftest import Experiment
+from tests.chaos.conftest import MINUTES, Experiment
 from tests.hosts.cuts import FOR_EVER, MOMENTS, Cut, End, Trial, ground
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ip")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("ip"),
+    pytest.mark.skipif(not MINUTES, reason="it takes minutes where the machine has other work"),
+]
 
 CUTS = {
     cut.name: cut
