@@ -23,6 +23,8 @@ _STRANGERS = 128
 """So many connections may be silent at a time."""
 _AGAIN_S = 0.2
 _RANK_BYTES = 16
+_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""A rank is out of reach when its kernel says nothing for 60 s; on Linux."""
 
 
 def accept_peers(
@@ -49,6 +51,7 @@ def accept_peers(
                     f"Rank {min(missing)} did not reach this rank within {within_s:.0f} s."
                 ) from None
             if rank in missing:
+                _look_after(peer)
                 peers[rank] = peer
             else:
                 peer.close()
@@ -104,7 +107,16 @@ def _reach_once(address: tuple[str, int], rank: int, key: bytes, within_s: float
         raise
     finally:
         limit.cancel()
+    _look_after(made)
     return made
+
+
+def _look_after(one: socket.socket) -> None:
+    """Have a read end where the other host is out of reach: it would wait two hours."""
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _ALIVE.items():
+        if hasattr(socket, name):
+            one.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 class _Door:

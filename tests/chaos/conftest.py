@@ -35,6 +35,7 @@ GOALS = {
     "G18": "stores that somebody else wrote",
     "G19": "guards of the code taken out",
     "G20": "secrets in errors, logs and documents",
+    "G21": "networks that break",
 }
 
 
@@ -80,7 +81,7 @@ class Experiment:
         assert lost == 0, f"{goal}: {lost} of {tried} were lost: {what}"
 
 
-TIMED = 10
+TIMED = 11
 """How many experiments go on for as long as they are given."""
 _FOUND: list[Line] = []
 

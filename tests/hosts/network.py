@@ -83,9 +83,16 @@ class Host:
         """Of its first process, as this machine numbers it."""
 
     def start(
-        self, *words: str, output: int | IO[bytes] = subprocess.PIPE, **environment: str
+        self,
+        *words: str,
+        output: int | IO[bytes] = subprocess.PIPE,
+        lines: int = subprocess.DEVNULL,
+        **environment: str,
     ) -> subprocess.Popen[str]:
-        """Start a program on it, with its output as one stream, or into a file."""
+        """Start a program on it, with its output as one stream, or into a file.
+
+        `lines`: its stdin.
+        """
         mine = {name: os.environ[name] for name in os.environ if not name.startswith("PREFECT_")}
         mine |= {"HOME": "/tmp/home", "TMPDIR": "/tmp", "PYTHONPATH": str(ROOT)}
         mine |= {"PARTWISE_SCRATCH": "/tmp/scratch", "PARTWISE_STATE": "/tmp/state"}
@@ -93,7 +100,7 @@ class Host:
         mine |= {"UV_CACHE_DIR": "/tmp/uv", "PREFECT_LOGGING_LEVEL": "WARNING"}
         process = subprocess.Popen(
             [*self._inside, "env", "-C", "/tmp", *words],
-            stdin=subprocess.DEVNULL,
+            stdin=lines,
             stdout=output,
             stderr=subprocess.STDOUT,
             text=True,
@@ -103,15 +110,25 @@ class Host:
         return process
 
     def python(
-        self, *words: str, output: int | IO[bytes] = subprocess.PIPE, **environment: str
+        self,
+        *words: str,
+        output: int | IO[bytes] = subprocess.PIPE,
+        lines: int = subprocess.DEVNULL,
+        **environment: str,
     ) -> subprocess.Popen[str]:
         """Start Python on it."""
-        return self.start(sys.executable, *words, output=output, **environment)
+        return self.start(sys.executable, *words, output=output, lines=lines, **environment)
 
     def ip(self, *words: str) -> None:
         """Change its network."""
         inside = ["nsenter", "-t", str(self.pid), "--net", "ip", *words]
         subprocess.run(inside, check=True, capture_output=True)
+
+    def text(self, path: str) -> str:
+        """Read a file of its own disks; of one that is not there, nothing."""
+        with suppress(FileNotFoundError):
+            return Path(f"/proc/{self.pid}/root{path}").read_text()
+        return ""
 
     @property
     def _inside(self) -> list[str]:
@@ -150,24 +167,27 @@ class Network:
     """
 
     def __init__(self, *names: str) -> None:
-        addresses = {name: f"10.77.0.{number}" for number, name in enumerate(names, 1)}
-        lines = "".join(f"{address} {name}\\n" for name, address in addresses.items())
+        self._addresses = {name: f"10.77.0.{number}" for number, name in enumerate(names, 1)}
         self.hosts: dict[str, Host] = {}
         try:
             self._switch = Host("switch", "", "")
             # Without a delay for what a network of bridges has to find out first.
             self._switch.ip(*_WIRE)
-            for name, address in addresses.items():
-                self.hosts[name] = host = Host(name, address, lines)
-                self._switch.ip(
-                    *f"link add {name} type veth peer name eth0 netns {host.pid}".split()
-                )
-                self._switch.ip(*f"link set {name} master wire up".split())
-                host.ip(*f"address add {address}/24 dev eth0".split())
-                host.ip("link", "set", "eth0", "up")
+            for name in names:
+                self.plug_in(name)
         except BaseException:
             self.close()
             raise
+
+    def plug_in(self, name: str) -> None:
+        """Start a host, or another one in the place of one that has vanished."""
+        address = self._addresses[name]
+        lines = "".join(f"{other} {each}\\n" for each, other in self._addresses.items())
+        self.hosts[name] = host = Host(name, address, lines)
+        self._switch.ip(*f"link add {name} type veth peer name eth0 netns {host.pid}".split())
+        self._switch.ip(*f"link set {name} master wire up".split())
+        host.ip(*f"address add {address}/24 dev eth0".split())
+        host.ip("link", "set", "eth0", "up")
 
     def __getitem__(self, name: str) -> Host:
         return self.hosts[name]
@@ -187,6 +207,9 @@ class Network:
         """Pull a host's plug: it ends, and none of its connections."""
         self._switch.ip("link", "set", name, "nomaster")
         self[name].close()
+        # Its card goes with it, a moment later; the next one is to have the same name.
+        with suppress(subprocess.CalledProcessError):
+            self._switch.ip("link", "del", name)
 
     def close(self) -> None:
         """End all hosts."""
@@ -208,22 +231,37 @@ class Cluster:
         self.folder = folder
         self.store = f"http://{network['store'].address}:{STORE_PORT}"
         self.scheduler = f"tcp://{network['scheduler'].address}:{PORT}"
+        self.pids: set[int] = set()
+        """Of its servers, as this machine numbers them."""
         self._start("store", "moto.server", "-H", "0.0.0.0", "-p", str(STORE_PORT))
-        self._start("scheduler", "distributed.cli.dask_scheduler", "--no-dashboard")
+        self.add_scheduler()
         for name in workers:
             self.add(name)
 
-    def add(self, name: str) -> None:
-        """Start a worker of one thread on a host."""
-        words = ("--nthreads", "1", "--no-dashboard", "--local-directory", "/tmp/dask")
-        self._start(name, "distributed.cli.dask_worker", self.scheduler, *words)
+    def add_scheduler(self) -> None:
+        """Start the scheduler on its host."""
+        self._start("scheduler", "distributed.cli.dask_scheduler", "--no-dashboard")
 
-    def _start(self, name: str, *words: str) -> None:
+    def add(self, name: str) -> subprocess.Popen[str]:
+        """Start a worker of one thread on a host, and return its nanny."""
+        words = ("--nthreads", "1", "--no-dashboard", "--local-directory", "/tmp/dask")
+        return self._start(name, "distributed.cli.dask_worker", self.scheduler, *words)
+
+    def _start(self, name: str, *words: str) -> subprocess.Popen[str]:
         """Start a server, whose output is kept in a file of this machine."""
         command = ["-m", *words]
-        quiet = {"DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "500ms"}
-        with (self.folder / f"{name}.log").open("wb") as log:
-            self.network[name].python(*command, output=log, AWS_ENDPOINT_URL_S3=self.store, **quiet)
+        # Its processes have nothing to do most of the time.
+        quiet = {
+            "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "500ms",
+            "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "5s",
+            "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+        }
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = self.network[name].python(
+                *command, output=log, AWS_ENDPOINT_URL_S3=self.store, **quiet
+            )
+        self.pids.add(process.pid)
+        return process
 
 
 @contextmanager

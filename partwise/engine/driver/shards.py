@@ -144,6 +144,8 @@ class Driver:
         self._watch = watch
         self._open = set(self.order)
         self._whole: set[int] = set()
+        self._failed_on: dict[int, set[str]] = {}
+        """Workers under which a shard failed as a whole."""
         self._over_at = float("inf")
 
     def __enter__(self) -> "Driver":
@@ -207,9 +209,14 @@ class Driver:
 
     def _submit(self, number: int, starts: Counter[int]) -> Future[ShardReceipt]:
         starts[number] += 1
+        # One that is cut off from the store is soon free for what it cannot do.
+        failed_on = self._failed_on.get(number, set())
+        others = sorted(self._watch.workers().keys() - failed_on) if failed_on else []
         return self._client.submit(
             run_shard,
             self._assignments[number],
+            workers=others or None,
+            allow_other_workers=bool(others),
             # A new key for each start: Dask would give the old one's result, or error, again.
             key=f"shard-{number:05d}-{self._execution.token}-{starts[number]}",
             priority=self._priority[number],
@@ -233,6 +240,8 @@ class Driver:
             return None
         except Exception as error:
             self.lost[number] = f"{type(error).__name__}: {error}".removesuffix(": ")[:500]
+            if (heard := self.progress.latest.get(number)) is not None:
+                self._failed_on.setdefault(number, set()).add(heard[0].worker)
             if is_last or self.stopped:
                 log.warning("shard %d did not come to its end: %s", number, self.lost[number])
             else:

@@ -34,6 +34,8 @@ _SCHEMES: dict[str, DatabaseKind] = {
 }
 _SQLITE_FILE = re.compile(r"\.(db|sqlite|sqlite3)$")
 _CONNECT_TIMEOUT_S = 15
+_KEEPALIVE = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
+"""Without them a query waits two hours for a host that is out of reach, and not 60 s."""
 _BUSY_TIMEOUT_MS = 60_000
 _SECRET_WORDS = (
     "password",
@@ -150,6 +152,7 @@ class Database:
         if self.kind == "postgresql":
             in_uri = {name for name, _ in parse_qsl(urlsplit(self.uri).query)}
             more = {"connect_timeout": str(_CONNECT_TIMEOUT_S), "application_name": "partwise"}
+            more |= _KEEPALIVE
             if self.password is not None:
                 more["password"] = self.password
             extra = [f"{k}={quote(v, safe='')}" for k, v in more.items() if k not in in_uri]

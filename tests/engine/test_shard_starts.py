@@ -1,0 +1,49 @@
+"""On which workers the driver has a shard begun again."""
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from distributed import Client, get_worker
+
+from partwise.engine.assignment import ShardProgress, ShardReceipt
+from partwise.engine.driver import shards
+from partwise.engine.driver.cluster_watch import ClusterWatch
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import StoreError
+
+SHARDS = 4
+TRIED: dict[int, list[str]] = {number: [] for number in range(SHARDS)}
+
+
+def run(assignment: Any) -> ShardReceipt:
+    """Fail on two workers, as if they were cut off from the store."""
+    worker, number = get_worker(), assignment.number
+    TRIED[number].append(worker.address)
+    execution = str(len(TRIED[number]))
+    news = ShardProgress(shard=number, execution=execution, worker=worker.address)
+    worker.log_event("token", news.to_message())
+    if len(set(TRIED[number])) < 3:
+        raise StoreError("The store is out of this worker's reach.")
+    counts = {"DONE": 1}
+    return ShardReceipt(shard=number, partitions=1, counts=counts, kept=0, seconds=0, complete=True)
+
+
+def test_a_shard_is_begun_again_where_it_has_not_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "run_shard", run)
+    options = ExecutionOptions(max_shard_starts=3)
+    execution: Any = SimpleNamespace(token="token", options=options)
+    assignments: list[Any] = [
+        SimpleNamespace(number=number, execution=execution, shard=SimpleNamespace(size_bytes=1))
+        for number in TRIED
+    ]
+    here: dict[str, Any] = {"n_workers": 3, "threads_per_worker": 1, "processes": False}
+    with (
+        Client(dashboard_address=None, **here) as client,
+        ClusterWatch(client, "run") as watch,
+        shards.Driver(client, execution, assignments, SHARDS, watch) as driver,
+    ):
+        receipts = driver.run_shards(driver.order, logging.getLogger(__name__))
+    assert len(receipts) == SHARDS, TRIED
+    assert driver.lost == {}

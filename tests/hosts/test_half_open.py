@@ -1,0 +1,76 @@
+"""Who waits for a host that is out of reach, over a connection that nobody closes."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.network import network
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ip")]
+
+SERVE = """
+set -e
+as="setpriv --reuid=postgres --regid=postgres --clear-groups"
+mkdir /tmp/database && chown postgres /tmp/database && cd /tmp/database
+$as {programs}/initdb -D data -U postgres --auth=trust --no-sync
+echo 'host all all 10.77.0.0/24 trust' >> data/pg_hba.conf
+exec $as {programs}/postgres -D data -c listen_addresses=0.0.0.0 -k /tmp/database
+"""
+ASK = """
+import time
+from contextlib import closing
+from partwise.errors import SourceError
+from partwise.sources.sql.databases import Database
+database = Database(uri="postgresql://postgres@other:5432/postgres")
+while True:
+    try:
+        with database.connect() as connection, closing(connection.cursor()) as cursor:
+            print("waits", flush=True)
+            with database.telling("The query failed"):
+                cursor.execute("SELECT pg_sleep(3600)")
+                cursor.fetchall()
+    except SourceError as error:
+        # The server may still be starting.
+        if "opened" not in str(error):
+            print(error)
+            break
+        time.sleep(0.1)
+"""
+FIRST_RANK = """
+import socket
+from partwise.errors import PeerLostError
+from partwise.gangs.exchange import RankExchange
+listener = socket.create_server(("0.0.0.0", 7000))
+exchange = RankExchange(0, 2, listener, ("one", 7000), b"k" * 32)
+exchange.all_gather(b"")
+print("waits", flush=True)
+try:
+    exchange.all_gather(b"")
+except PeerLostError as error:
+    print(error)
+"""
+SECOND_RANK = """
+import socket, time
+from partwise.gangs.exchange import RankExchange
+while socket.socket().connect_ex(("one", 7000)):
+    time.sleep(0.1)
+exchange = RankExchange(1, 2, None, ("one", 7000), b"k" * 32)
+exchange.all_gather(b"")
+time.sleep(3600)
+"""
+
+
+def test_a_wait_ends_for_a_host_that_is_out_of_reach(initdb: str) -> None:
+    with network("one", "other") as made:
+        programs = shlex.quote(str(Path(initdb).parent))
+        made["other"].start("bash", "-c", SERVE.format(programs=programs))
+        made["other"].python("-c", SECOND_RANK)
+        waiting = [made["one"].python("-c", script) for script in (ASK, FIRST_RANK)]
+        for process in waiting:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "waits\n"
+        made.cut("one", "other")
+        query, rank = (process.communicate(timeout=240)[0] for process in waiting)
+    assert query.startswith("The query failed: "), query
+    assert rank == "Rank 0 lost another rank of the gang while they exchanged data.\n"
