@@ -18,24 +18,38 @@ echo 'host all all 10.77.0.0/24 trust' >> data/pg_hba.conf
 exec $as {programs}/postgres -D data -c listen_addresses=0.0.0.0 -k /tmp/database
 """
 ASK = """
-import time
+import threading, time
 from contextlib import closing
 from partwise.errors import SourceError
 from partwise.sources.sql.databases import Database
 database = Database(uri="postgresql://postgres@other:5432/postgres")
+
+def rows(query):
+    with database.connect() as connection, closing(connection.cursor()) as cursor:
+        with database.telling("The query failed"):
+            cursor.execute(query)
+            return cursor.fetchall()
+
+def tell():
+    # What is sent and not yet received ends with the kernel's 15 minutes only.
+    others = "SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    while rows(f"{others} AND state = 'active' AND query LIKE '%pg_sleep(3600)%'") == [(0,)]:
+        time.sleep(0.1)
+    time.sleep(1.0)
+    print("waits", flush=True)
+
 while True:
     try:
-        with database.connect() as connection, closing(connection.cursor()) as cursor:
-            print("waits", flush=True)
-            with database.telling("The query failed"):
-                cursor.execute("SELECT pg_sleep(3600)")
-                cursor.fetchall()
-    except SourceError as error:
-        # The server may still be starting.
-        if "opened" not in str(error):
-            print(error)
-            break
+        rows("SELECT 1")
+        break
+    except SourceError:
+        # The server is still starting.
         time.sleep(0.1)
+threading.Thread(target=tell).start()
+try:
+    rows("SELECT pg_sleep(3600)")
+except SourceError as error:
+    print(error)
 """
 FIRST_RANK = """
 import socket
