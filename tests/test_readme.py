@@ -63,6 +63,8 @@ def blocks_of(page: Path) -> list[Block]:
 # The quickstart's commands are those of a new project, see below.
 BLOCKS = [block for page in PAGES if page != QUICKSTART for block in blocks_of(page)]
 PAGES_WITH_BLOCKS = list(dict.fromkeys(block.page for block in BLOCKS))
+# Those that refer to no run of another page.
+PAGES_ALONE = [page for page in PAGES_WITH_BLOCKS if page.name.startswith("from_")]
 
 
 def make_folder(path: Path, stores: int) -> Path:
@@ -186,15 +188,24 @@ def test_the_commands_of_the_readme(here):
 
 
 @pytest.mark.slow  # a process and a cluster for pages that tell to install the same
+@pytest.mark.timeout(1800)  # all of these pages, one after another
 def test_the_commands_and_scripts_of_every_page_with_only_what_it_tells_to_install(
     folder, prefect_server
 ):
     together: dict[frozenset[str], list[Path]] = {}
     for page in PAGES_WITH_BLOCKS:
+        if page in PAGES_ALONE:
+            continue
         there = frozenset(distributions_of(told_by(page.read_text())))
         together.setdefault(there, []).append(page)
     for pages in together.values():
         run_pages(pages, folder)
+
+
+@pytest.mark.slow  # a process and a cluster for each
+@pytest.mark.parametrize("page", PAGES_ALONE, ids=lambda page: page.stem)
+def test_a_page_for_those_who_come_from_elsewhere(page, folder, prefect_server):
+    run_pages([page], folder)
 
 
 @pytest.mark.slow  # a process with a cluster of its own
