@@ -70,7 +70,8 @@ def describe_series(run: Run, key_of: Callable[[int], str]) -> SeriesReport | No
         return None
     keys = [column.name for column in run.key_columns]
     # First, since few runs keep times: the ledger of the training may have millions of rows.
-    rows = _rows(run, int(having[0]))
+    some = (_rows(run, place) for place in having[:3].tolist())
+    rows = next((each for each in some if each is not None), None)
     columns = None if rows is None else _columns(rows, keys)
     if columns is None:
         return None
@@ -129,10 +130,11 @@ def _chosen(having: np.ndarray, scores: dict[int, float]) -> list[tuple[str, int
 
 
 def _rows(run: Run, place: int) -> pa.Table | None:
-    """Return the rows of a partition; None: they are gone or damaged."""
+    """Return the rows of a partition; None: there are none, or they are gone or damaged."""
     name = run.ledger["partition_id"][place].as_py()
     with suppress(PartwiseError):
-        return pa.concat_tables(run.iter_predictions(partition_id=name))
+        rows = list(run.iter_predictions(partition_id=name))
+        return pa.concat_tables(rows) if rows else None
     return None
 
 

@@ -27,7 +27,8 @@ def run_of(rows: dict[str, pa.Table], rows_in_file: int = 5, kind: str = "infer"
     """Something that has of a run what is asked of one."""
 
     def iter_predictions(*, partition_id: str) -> Iterator[pa.Table]:
-        yield rows[partition_id]
+        if partition_id != "none":
+            yield rows[partition_id]
 
     ledger = pa.table(
         {
@@ -121,6 +122,14 @@ NOT_DRAWN = {
 @pytest.mark.parametrize("rows", NOT_DRAWN.values(), ids=NOT_DRAWN)
 def test_what_cannot_be_drawn_is_left_out(rows: pa.Table) -> None:
     assert describe_series(run_of({"a": rows}), str) is None
+
+
+def test_a_partition_without_rows_is_passed_over(monkeypatch) -> None:
+    assert describe_series(run_of({"none": ROWS}), str) is None
+    monkeypatch.setattr(series, "_scores", lambda run: ("mae", {0: 2.0, 1: 1.0, 2: 3.0}))
+    found = describe_series(run_of({"none": ROWS, "a": ROWS, "b": ROWS}), str)
+    assert found is not None
+    assert [each.title for each in found.pictures] == ["Best", "Worst"]
 
 
 def test_large_files_and_other_runs_are_not_read() -> None:
