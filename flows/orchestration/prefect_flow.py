@@ -132,7 +132,8 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
             # It was cancelled in the UI when all was done. Prefect takes just one end then, and
             # would show the flow run as Cancelling for ever.
             message = f"It had ended when it was cancelled. {ended[-1].message}"
-            with suppress(httpx.HTTPError), get_client(sync_client=True) as client:
+            # What a client says of a server that it cannot reach is a RuntimeError.
+            with suppress(httpx.HTTPError, RuntimeError), get_client(sync_client=True) as client:
                 client.set_flow_run_state(ended[-1].flow_run_id, Cancelled(message=message))
             return self._outcome(ended[-1])
         finally:
