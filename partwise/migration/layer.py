@@ -71,13 +71,16 @@ def _resolved(name: str, owner: _Found) -> _Found | None:
                         return _at(f"{module}.{alias.name}") or _Found(module, node)
             case ast.FunctionDef() | ast.ClassDef() if node.name == name:
                 return _Found(owner.module, node)
-            case (
-                ast.Assign(targets=[ast.Name(id=found)]) | ast.AnnAssign(target=ast.Name(id=found))
-            ) if found == name:
+            case ast.Assign() | ast.AnnAssign() if name in _assigned(node):
                 other = node.value.id if isinstance(node.value, ast.Name) else ""
                 return (other and _resolved(other, owner)) or _Found(owner.module, node)
     of_bases = (_resolved(name, base) for base in _bases(owner))
     return next(filter(None, of_bases), None)
+
+
+def _assigned(node: ast.Assign | ast.AnnAssign) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 def _body(node: ast.AST) -> list[ast.stmt]:

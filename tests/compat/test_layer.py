@@ -2,8 +2,10 @@
 
 import importlib
 import inspect
+import pkgutil
 from typing import Any
 
+from partwise import compat
 from partwise.migration import layer
 from partwise.migration.names import known_names
 
@@ -36,3 +38,17 @@ def test_names_and_arguments_are_those_that_an_import_finds() -> None:
                 assert layer.takes(path, name) is (name in taken), f"{path}({name}=)"
                 arguments += 1
     assert arguments > 200
+
+
+def test_everything_public_of_each_class_of_the_layer_is_found() -> None:
+    """Not only what the table names: methods by other names, and those of base classes."""
+    found = 0
+    for module in pkgutil.walk_packages(compat.__path__, f"{layer.PACKAGE}."):
+        for kind in vars(importlib.import_module(module.name)).values():
+            if isinstance(kind, type) and kind.__module__ == module.name:
+                path = f"{module.name}.{kind.__qualname__}".removeprefix(f"{layer.PACKAGE}.")
+                own = [each for each in kind.__mro__ if each.__module__.startswith("partwise")]
+                for name in {name for each in own for name in vars(each) if name[0] != "_"}:
+                    assert layer.has(f"{path}.{name}"), f"{path}.{name}"
+                    found += 1
+    assert found > 200
