@@ -45,7 +45,7 @@ MOST_CANDIDATES = 40
 MOST_CAUSES = 6  # shown at once; others can be unfolded
 KEY_CHARS = 300
 _NAME_CHARS = 100
-_WRONG = (PartitionStatus.FAILED, PartitionStatus.INTERNAL_ERROR)
+WRONG = (PartitionStatus.FAILED, PartitionStatus.INTERNAL_ERROR)
 _NOT_DONE = (PartitionStatus.CANCELLED, PartitionStatus.SKIPPED)
 
 
@@ -105,7 +105,7 @@ def render_report(run: Run) -> str:
             store_word=shlex.quote(run.store.url),
             head=_head(run),
             ranks=ranks,
-            failures=describe_causes(ledger, _WRONG, key_of),
+            failures=describe_causes(ledger, WRONG, key_of),
             not_done=describe_causes(ledger, _NOT_DONE, key_of),
             metrics=drawn[:MOST_METRICS],
             proof=proof,
