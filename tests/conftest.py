@@ -166,25 +166,20 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[object]:
     """Call a test without the variable that names it: with others there are other child servers."""
     name = os.environ.pop("PYTEST_CURRENT_TEST")
+    n_known = _n_modules_read()
     try:
         return (yield)
     finally:
         os.environ["PYTEST_CURRENT_TEST"] = name
-        _refuse_long_walks()
+        # Code in a module whose import calls pytest reaches all that is loaded: 20 s.
+        if (n_read := _n_modules_read() - n_known) > MOST_MODULES:
+            pytest.fail(f"A fingerprint read {n_read} modules: put its code into one of its own.")
 
 
-def _refuse_long_walks() -> None:
-    """Fail a test whose functions' fingerprint went through all modules of the tests.
-
-    It does so for code in a module whose import calls pytest, which reaches all that is loaded, and
-    that takes 20 s.
-    """
-    if (modules := sys.modules.get("partwise.fingerprints.user_modules")) is None:
-        return
-    n_read = modules._text_of.cache_info().currsize
-    if n_read > MOST_MODULES:
-        modules._text_of.cache_clear()
-        pytest.fail(f"A fingerprint read {n_read} modules: let a module of its own have the code.")
+def _n_modules_read() -> int:
+    """Return how many modules fingerprints have read in this process."""
+    modules = sys.modules.get("partwise.fingerprints.user_modules")
+    return modules._text_of.cache_info().currsize if modules is not None else 0
 
 
 def pytest_unconfigure() -> None:

@@ -47,7 +47,7 @@ from partwise.tables.keys.partition_keys import KeyClass, KeyColumn, key_columns
 from partwise.trainers import Best, LightGBMTrainer, Linear, Mean, Tuned
 from partwise.transformers.collection import TransformersExport
 from tests.flows.inference_functions import fit_mean as fit
-from tests.planning.with_libraries import WithLibraries
+from tests.planning.own_trainers import Reads, WithLibraries
 from tests.run_maker import RunMaker
 
 ROWS = pa.table({"key": ["a", "a", "b"], "day": [1, 2, 3], "sales": [1.0, 2.0, 3.0]})
@@ -334,13 +334,6 @@ class TestPlan:
         assert (whole.reads, whole.source.schema.names[-1]) == (None, "note")
 
     def test_columns_that_a_trainer_reads_have_to_be_there(self):
-        class Reads:
-            def reads(self, schema):
-                return ["sales", "absent"]
-
-            def __call__(self, data, context):
-                return None
-
         with pytest.raises(ColumnError, match=r"reads \['absent'\], which the source does not"):
             training(Reads())
 
