@@ -47,6 +47,8 @@ REQUEST_TIMEOUT_S = 10.0
 STRANGERS = 64
 """So many connections may have sent no request yet; of more the oldest are closed."""
 LOOKS_AT_LOGS_S = 60.0
+ASK_S = 5.0
+"""For so long Prefect's server may take for an answer."""
 _HTML = "text/html; charset=utf-8"
 _HEADERS = {
     "Content-Security-Policy": (
@@ -240,9 +242,12 @@ def main() -> None:
 @functools.cache
 def _watch() -> "ServerWatch":
     # Here: it loads Prefect, for which who asks for no metrics has no use.
+    from prefect.client.orchestration import get_client
+
     from partwise.flows.operations.server_view import ServerWatch
 
-    return ServerWatch(os.environ["PREFECT_API_URL"], os.environ[SECRET])
+    # By the environment, as the worker does. To make a client takes longer than to ask.
+    return ServerWatch(get_client(sync_client=True, httpx_settings={"timeout": ASK_S}))
 
 
 if __name__ == "__main__":

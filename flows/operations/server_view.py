@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 from uuid import UUID
 
-from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import (
     FlowRunFilter,
     FlowRunFilterExpectedStartTime,
@@ -22,12 +22,6 @@ from prefect.client.schemas.objects import StateType
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.events.filters import EventFilter, EventNameFilter, EventOccurredFilter
 from prefect.events.schemas.events import ReceivedEvent
-from prefect.settings import (
-    PREFECT_API_AUTH_STRING,
-    PREFECT_API_URL,
-    PREFECT_CLIENT_MAX_RETRIES,
-    temporary_settings,
-)
 
 from partwise.flows.orchestration.announcement import DEPLOYMENT_LABEL, RUN_COMPLETED, WITHOUT_RUN
 from partwise.outcomes import RunStatus
@@ -39,7 +33,6 @@ KEPT = timedelta(days=7)
 RECENT = timedelta(days=1)
 OVERLAP = timedelta(minutes=10)
 """An event may come so long after what it tells of."""
-ASK_S = 5.0
 EVENTS_AT_ONCE = 50
 MOST_EVENTS = 5_000
 """Of the first look; the newest come first."""
@@ -100,21 +93,12 @@ class ServerView:
 
 
 class ServerWatch:
-    """Looks at a Prefect server again and again.
+    """Asks a Prefect server again and again."""
 
-    Args:
-        api_url: Of the server.
-        secret: The password that it asks for.
-    """
-
-    def __init__(self, api_url: str, secret: str) -> None:
-        self._settings = {
-            PREFECT_API_URL: api_url,
-            PREFECT_API_AUTH_STRING: secret,
-            # Who has asked looks again soon.
-            PREFECT_CLIENT_MAX_RETRIES: 0,
-        }
+    def __init__(self, client: SyncPrefectClient) -> None:
+        self._client = client
         self._looked = datetime.now(UTC) - KEPT
+        self._names: dict[UUID | None, str] = {}
         self._last: dict[tuple[str, str], RunEnd] = {}
         self._recent: dict[UUID, RunEnd] = {}
 
@@ -126,12 +110,8 @@ class ServerWatch:
             PrefectHTTPStatusError: It refuses to.
         """
         now = datetime.now(UTC)
-        with (
-            temporary_settings(updates=self._settings),
-            get_client(sync_client=True, httpx_settings={"timeout": ASK_S}) as client,
-        ):
-            self._add_ends(client, now)
-            flow_runs, lags = _due(client, now)
+        self._add_ends(now)
+        flow_runs, lags = self._due(now)
         self._recent = {
             event_id: end for event_id, end in self._recent.items() if end.at > now - RECENT
         }
@@ -140,8 +120,8 @@ class ServerWatch:
             last=tuple(self._last.values()), recent=recent, flow_runs=flow_runs, lags=lags
         )
 
-    def _add_ends(self, client: SyncPrefectClient, now: datetime) -> None:
-        for event in _events(client, self._looked - OVERLAP):
+    def _add_ends(self, now: datetime) -> None:
+        for event in _events(self._client, self._looked - OVERLAP):
             end = RunEnd.of(event)
             if end.status not in _STATUSES:
                 continue
@@ -150,6 +130,25 @@ class ServerWatch:
             if end.at > before.at:
                 self._last[end.deployment, end.status] = end
         self._looked = now
+
+    def _due(self, now: datetime) -> tuple[Mapping[tuple[str, str], int], Mapping[str, float]]:
+        """Return how many flow runs are due and have not ended, and for how long they wait."""
+        chosen = FlowRunFilter(
+            state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(_HAVE_NO_END))),
+            expected_start_time=FlowRunFilterExpectedStartTime(before_=now),
+        )
+        oldest_first = FlowRunSort.EXPECTED_START_TIME_ASC
+        runs = self._client.read_flow_runs(flow_run_filter=chosen, sort=oldest_first)
+        if not self._names or any(run.deployment_id not in self._names for run in runs):
+            self._names = _deployments(self._client)
+        counts: Counter[tuple[str, str]] = Counter()
+        lags = dict.fromkeys(self._names.values(), 0.0)
+        for run in runs:
+            name = self._names.get(run.deployment_id, NO_DEPLOYMENT)
+            counts[name, run.state_name or ""] += 1
+            if run.start_time is None and run.expected_start_time is not None:
+                lags[name] = max(lags[name], (now - run.expected_start_time).total_seconds())
+        return counts, lags
 
 
 def _events(client: SyncPrefectClient, since: datetime) -> Iterator[ReceivedEvent]:
@@ -168,28 +167,11 @@ def _events(client: SyncPrefectClient, since: datetime) -> Iterator[ReceivedEven
         page = more
 
 
-def _due(
-    client: SyncPrefectClient, now: datetime
-) -> tuple[Mapping[tuple[str, str], int], Mapping[str, float]]:
-    """Return the flow runs that are due and have not ended, and for how long each one waits."""
+def _deployments(client: SyncPrefectClient) -> dict[UUID | None, str]:
+    """Return their names. They come with the schemas of their forms, which takes half a second."""
     flows = {flow.id: flow.name for flow in client.read_flows()}
-    names = {
-        one.id: f"{flows.get(one.flow_id, '')}/{one.name}" for one in client.read_deployments()
-    }
-    chosen = FlowRunFilter(
-        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(_HAVE_NO_END))),
-        expected_start_time=FlowRunFilterExpectedStartTime(before_=now),
-    )
-    counts: Counter[tuple[str, str]] = Counter()
-    lags = dict.fromkeys(names.values(), 0.0)
-    oldest_first = FlowRunSort.EXPECTED_START_TIME_ASC
-    for run in client.read_flow_runs(flow_run_filter=chosen, sort=oldest_first):
-        name = names.get(run.deployment_id or UUID(int=0), NO_DEPLOYMENT)
-        counts[name, run.state_name or ""] += 1
-        if run.start_time is None and run.expected_start_time is not None:
-            waits = (now - run.expected_start_time).total_seconds()
-            lags[name] = max(lags.get(name, 0.0), waits)
-    return counts, lags
+    names = {one.id: f"{flows.get(one.flow_id)}/{one.name}" for one in client.read_deployments()}
+    return {**names, None: NO_DEPLOYMENT}
 
 
 def _related(event: ReceivedEvent) -> str:

@@ -60,7 +60,7 @@ def begin(client: SyncPrefectClient, deployment_id: Any, minutes_ago: float) -> 
     return client.create_flow_run_from_deployment(deployment_id, state=due).id
 
 
-def test_it_tells_how_runs_ended_and_what_is_due(deployed, prefect_server, tmp_path) -> None:
+def test_it_tells_how_runs_ended_and_what_is_due(deployed, tmp_path) -> None:
     client, deployment_id, name = deployed
     store = Store.parse(tmp_path / "store")
     announcement.announce(ended_run(store, "first", "DONE", "DONE"))
@@ -74,7 +74,7 @@ def test_it_tells_how_runs_ended_and_what_is_due(deployed, prefect_server, tmp_p
     client.set_flow_run_state(crashed, Crashed(), force=True)
     late = begin(client, deployment_id, 60)
 
-    watch = ServerWatch(prefect_server, SECRET)
+    watch = ServerWatch(client)
     statuses = {"SUCCESS", "PARTIAL_FAILURE", "FAILURE", "Crashed"}
     wait_for(
         lambda: {end.status for end in watch.look().last if end.deployment == name} == statuses,
@@ -181,16 +181,16 @@ def test_a_server_that_hangs_or_refuses_is_left_out(tmp_path, monkeypatch, capsy
 
 def test_only_who_knows_the_password_reads_it(tmp_path) -> None:
     user, secret = SECRET.split(":")
-    with served(Metrics(tmp_path, lambda: EMPTY)) as url:
+    with served(Metrics(tmp_path, lambda: EMPTY)) as url, httpx.Client(timeout=60) as client:
         for wrong in (None, (user, "guess"), (user, ""), ("", secret)):
-            answer = httpx.get(url, auth=wrong)
+            answer = client.get(url, auth=wrong)
             assert answer.status_code == 401
             assert "partwise_" not in answer.text
             # A browser would remember the password, and show it again by itself.
             assert "www-authenticate" not in answer.headers
-        assert httpx.get(url, headers={"Authorization": "Basic é".encode()}).status_code == 401
-        assert httpx.get(f"{url}/", auth=(user, secret)).status_code == 404
-        answer = httpx.get(url, auth=(user, secret))
+        assert client.get(url, headers={"Authorization": "Basic é".encode()}).status_code == 401
+        assert client.get(f"{url}/", auth=(user, secret)).status_code == 404
+        answer = client.get(url, auth=(user, secret))
         assert answer.status_code == 200
         assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
         assert set(values_of(answer.content)) <= set(METRICS)
