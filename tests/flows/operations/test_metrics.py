@@ -1,9 +1,12 @@
 """/metrics: how runs ended and what is due, by a real server; what is left out where one hangs."""
 
+import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -14,6 +17,7 @@ from prefect.events import emit_event
 from prefect.states import Crashed, Scheduled
 from prometheus_client.parser import text_string_to_metric_families
 
+from partwise.flows.cli.run_output import run_record
 from partwise.flows.operations import metrics
 from partwise.flows.operations.metrics import METRICS, Metrics
 from partwise.flows.operations.report_server import ReportServer
@@ -24,6 +28,7 @@ from partwise.store.store import Store
 from tests.own_cluster import wait_for
 from tests.run_maker import RunMaker
 
+DOCS = Path(__file__).parents[3] / "docs"
 SECRET = "partwise:a secret of this test"
 EMPTY = ServerView(last=(), recent={}, flow_runs={}, lags={})
 
@@ -194,3 +199,28 @@ def test_only_who_knows_the_password_reads_it(tmp_path) -> None:
         assert answer.status_code == 200
         assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
         assert set(values_of(answer.content)) <= set(METRICS)
+
+
+def test_dashboard_and_page_have_each_metric_and_no_other() -> None:
+    board = json.loads((DOCS / "grafana.json").read_text())
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    assert set(re.findall(r"partwise_\w+", " ".join(asked))) == set(METRICS)
+    sources = {
+        one["datasource"]["uid"] for panel in board["panels"] for one in [panel, *panel["targets"]]
+    }
+    assert sources == {"${datasource}"}
+    rows = re.findall(r"^\| (`partwise_.*?) \| (.*?) ?\|", (DOCS / "watching.md").read_text(), re.M)
+    told = {
+        name: tuple(re.findall(r"`(\w+)`", labels))
+        for names, labels in rows
+        for name in re.findall(r"`(\w+)`", names)
+    }
+    assert told == {name: labels for name, (labels, _) in METRICS.items()}
+
+
+def test_the_page_has_each_field_of_the_list_of_runs(tmp_path) -> None:
+    store = Store.parse(tmp_path)
+    fields = run_record(ended_run(store, "r", "DONE"))
+    part = (DOCS / "watching.md").read_text().partition("| field |")[2]
+    firsts = re.findall(r"^\| (`.*?) \|", part, re.M)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(firsts))) == sorted(fields)
