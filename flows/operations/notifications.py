@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from partwise.errors import InputError, ServiceError
 from partwise.flows.operations.automations import OURS, save_automation
 from partwise.flows.operations.doctor import Finding
-from partwise.flows.orchestration.announcement import RUN_COMPLETED
+from partwise.flows.orchestration.announcement import RUN_COMPLETED, WITHOUT_RUN
 from partwise.formatting import shortened
 from partwise.outcomes import RunStatus
 from partwise.tasks.notify import send
@@ -170,10 +170,9 @@ def automations_of(
         },
         match_related=of_deployments,
     )
-    # A run that has ended gives its flow run the name of its own status, and is told of above.
     without_run = EventTrigger(
         posture=Posture.Reactive,
-        expect={f"prefect.flow-run.{name}" for name in ("Failed", "Crashed", "TimedOut")},
+        expect={f"prefect.flow-run.{name}" for name in WITHOUT_RUN},
         match=flow_runs,
         match_related=of_deployments,
     )

@@ -1,11 +1,14 @@
 """The reports of runs, for the links in Prefect's UI: a server that `partwise up` starts.
 
-It answers to signed links only, each of which opens one report (`partwise.reports.links`). The
+It answers to signed links, each of which opens one report (`partwise.reports.links`), and at
+`/metrics` Prometheus, which has to show the password of Prefect's server. The
 report is made again from the run, never taken from the store: whoever can write there could have
 put any page in its place. It comes with headers by which a browser runs nothing in it, loads
 nothing for it, and shows it within no other page.
 """
 
+import functools
+import hmac
 import json
 import os
 import socket
@@ -13,20 +16,28 @@ import subprocess
 import sys
 import threading
 import time
+from base64 import b64encode
+from collections.abc import Callable
 from contextlib import suppress
 from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+
+from partwise.flows.operations.metrics import Metrics
 from partwise.flows.operations.service_logs import cut_long_logs
 from partwise.flows.operations.services import FOLDER
 from partwise.formatting import visible
 from partwise.processes.starting import python_words
 from partwise.reports.links import SECRET, read_link
 from partwise.reports.page_process import REFUSED
+
+if TYPE_CHECKING:
+    from partwise.flows.operations.server_view import ServerWatch
 
 AT_ONCE = 2
 """Reports that are made at the same time; others wait."""
@@ -36,8 +47,10 @@ REQUEST_TIMEOUT_S = 10.0
 STRANGERS = 64
 """So many connections may have sent no request yet; of more the oldest are closed."""
 LOOKS_AT_LOGS_S = 60.0
+ASK_S = 5.0
+"""For so long Prefect's server may take for an answer."""
+_HTML = "text/html; charset=utf-8"
 _HEADERS = {
-    "Content-Type": "text/html; charset=utf-8",
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
         "form-action 'none'; frame-ancestors 'none'; sandbox"
@@ -59,18 +72,29 @@ _NO_LINK = (
     "This address opens no report. Links to reports are in the artifacts of flow runs, in "
     "Prefect's UI; they hold until the password of its server is changed."
 )
+_CLOSED = (
+    "Metrics are for who shows the password in .partwise/password: by HTTP basic "
+    "authentication, as Prometheus and curl know it."
+)
 
 
 class ReportServer(ThreadingHTTPServer):
-    """Serves reports on the loopback address."""
+    """Serves reports, and metrics where there are any, on the loopback address."""
 
     daemon_threads = True
     # With the five of Python's, who comes while others do has to knock again, seconds later.
     request_queue_size = 128
 
-    def __init__(self, port: int, secret: str, logs: Path | None = None) -> None:
+    def __init__(
+        self,
+        port: int,
+        secret: str,
+        logs: Path | None = None,
+        metrics: Callable[[], bytes] | None = None,
+    ) -> None:
         super().__init__(("127.0.0.1", port), _Request)
         self._logs = logs
+        self.metrics = metrics
         self._next_look_s = 0.0
         self.secret = secret
         self.turn = threading.BoundedSemaphore(AT_ONCE)
@@ -134,6 +158,9 @@ class _Request(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer a browser: with the report, or a page that says why there is none."""
         self.server.know(self.connection)
+        if self.path == "/metrics" and self.server.metrics is not None:
+            self._tell_metrics(self.server.metrics)
+            return
         link = read_link(self.path, self.server.secret)
         if link is None:
             self._refuse(HTTPStatus.NOT_FOUND, "No such report", _NO_LINK)
@@ -146,12 +173,23 @@ class _Request(BaseHTTPRequestHandler):
             return
         self._answer(HTTPStatus.OK, page)
 
+    def _tell_metrics(self, metrics: Callable[[], bytes]) -> None:
+        shown = self.headers.get("Authorization", "").encode()
+        wanted = b"Basic " + b64encode(self.server.secret.encode())
+        if hmac.compare_digest(shown, wanted):
+            self._answer(HTTPStatus.OK, metrics(), CONTENT_TYPE_PLAIN_0_0_4)
+        else:
+            # Without WWW-Authenticate: a browser that asked for the password would show it again by
+            # itself, also where another page made it ask.
+            self._refuse(HTTPStatus.UNAUTHORIZED, "No metrics", _CLOSED)
+
     def _refuse(self, status: HTTPStatus, title: str, text: str) -> None:
         page = _PAGE.format(title=escape(visible(title)), text=escape(visible(text)))
         self._answer(status, page.encode())
 
-    def _answer(self, status: HTTPStatus, page: bytes) -> None:
+    def _answer(self, status: HTTPStatus, page: bytes, kind: str = _HTML) -> None:
         self.send_response(status)
+        self.send_header("Content-Type", kind)
         for name, value in _HEADERS.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(page)))
@@ -197,7 +235,19 @@ def main() -> None:
     The folder that it was started in has its own log and those of Prefect's server and worker.
     """
     port = urlsplit(sys.argv[1]).port or 0
-    ReportServer(port, os.environ[SECRET], Path(FOLDER)).serve_forever()
+    metrics = Metrics(Path(FOLDER), lambda: _watch().look())
+    ReportServer(port, os.environ[SECRET], Path(FOLDER), metrics.text).serve_forever()
+
+
+@functools.cache
+def _watch() -> "ServerWatch":
+    # Here: it loads Prefect, for which who asks for no metrics has no use.
+    from prefect.client.orchestration import get_client
+
+    from partwise.flows.operations.server_view import ServerWatch
+
+    # By the environment, as the worker does. To make a client takes longer than to ask.
+    return ServerWatch(get_client(sync_client=True, httpx_settings={"timeout": ASK_S}))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The events that tell Prefect's automations of the end of a run, and of a promotion."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,8 @@ from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
 
 RUN_COMPLETED = "partwise.run.completed"
+WITHOUT_RUN = ("Failed", "Crashed", "TimedOut")
+"""The states of flow runs that ended without a run: that of a run has its status as its name."""
 CATALOG_PROMOTED = "partwise.catalog.promoted"
 DEPLOYMENT_LABEL = "partwise.deployment"
 MOST_KEYS = 20
@@ -33,9 +36,15 @@ def announce(run: Run | Pipeline) -> None:
 
     Its resource is `partwise.run.<run_id>`, with the labels `partwise.kind`, `partwise.status` and
     `partwise.deployment` ("train-models/nightly-train"; empty for a flow that was called). The
-    payload has `run_id`, `kind`, `status` and `store`, and in `text` what a person is told of the
-    end: of failures the causes and the keys.
+    payload has `run_id`, `kind`, `status` and `store`; `counts`, the partitions by status, and
+    `seconds`, both of the newest generation and of a pipeline the sums of its runs; and in `text`
+    what a person is told of the end: of failures the causes and the keys.
     """
+    runs = run.runs if isinstance(run, Pipeline) else (run,)
+    ends = [each.summary for each in runs if each.summary is not None]
+    counts: Counter[str] = Counter()
+    for end in ends:
+        counts.update(end.counts)
     emit_event(
         event=RUN_COMPLETED,
         resource={
@@ -50,6 +59,8 @@ def announce(run: Run | Pipeline) -> None:
             "kind": run.kind,
             "status": run.status.value,
             "store": run.store.url,
+            "counts": dict(counts),
+            "seconds": sum((end.finished_at - end.started_at).total_seconds() for end in ends),
             "text": _text_of(run),
         },
     )

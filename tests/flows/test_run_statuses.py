@@ -102,6 +102,7 @@ def test_the_event_of_its_end_names_the_status(status, store, monkeypatch) -> No
     announcement.announce(Run.open(status, store))
     [event] = sent
     assert event["resource"]["partwise.status"] == event["payload"]["status"] == status.value
+    assert event["payload"]["counts"] == Run.open(status, store).counts
 
 
 def test_the_list_of_runs_shows_each_status_and_counts_each_partition(store, capsys) -> None:

@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
+import httpx
 import psutil
 import pytest
 
@@ -127,6 +128,21 @@ def test_the_server_keeps_its_own_database_and_is_heard_on_loopback_only(
         if connection.status == psutil.CONN_LISTEN
     }
     assert heard == {"127.0.0.1"}
+
+
+def test_prometheus_is_told_what_the_server_knows(production: Production) -> None:
+    url = f"{production.project.services().reports_url}/metrics"
+    user, secret = production.project.password.split(":")
+
+    def told() -> str:
+        text = httpx.get(url, auth=(user, secret), timeout=60).text
+        # It loads Prefect first, which may take longer than it waits for.
+        return text if 'partwise_scrape_errors{part="prefect"} 0.0' in text else ""
+
+    text = wait_until(told, "the server to be asked")
+    assert 'partwise_schedule_lag_seconds{deployment="train-models/nightly-train"} 0.0' in text
+    assert f'partwise_disk_free_bytes{{folder="{production.folder}/.partwise"}}' in text
+    assert httpx.get(url).status_code == 401
 
 
 def test_its_database_forgets_what_ended_long_ago(production: Production) -> None:

@@ -216,9 +216,11 @@ def test_the_end_of_a_run_is_an_event(cluster, tmp_path) -> None:
             break
         time.sleep(0.2)
     [event] = told
+    summary = run.summary
     assert event["payload"] == {
         "run_id": run.run_id, "kind": "map", "status": "SUCCESS", "store": run.store.url,
-        "text": "SUCCESS: 2 partitions (2 DONE).",
+        "counts": {"DONE": 2}, "text": "SUCCESS: 2 partitions (2 DONE).",
+        "seconds": (summary.finished_at - summary.started_at).total_seconds(),
     }  # fmt: skip
     resource = event["resource"]
     assert resource["prefect.resource.id"] == f"partwise.run.{run.run_id}"
