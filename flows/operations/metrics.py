@@ -89,7 +89,8 @@ class Metrics:
             return self._text
 
     def _look_at_disks(self) -> dict[str, _Values]:
-        free, sizes = {}, {}
+        free: dict[tuple[str, ...], float] = {}
+        sizes: dict[tuple[str, ...], float] = {}
         for folder in (str(self._folder), *self._stores):
             # A store may be gone whose runs are still known, or be closed to us.
             with suppress(OSError):

@@ -84,9 +84,9 @@ class ServerView:
 
     last: tuple[RunEnd, ...]
     """The last end of each deployment with each status."""
-    recent: Mapping[tuple[str, str], int]
+    recent: Mapping[tuple[str, ...], int]
     """How many ended within a day, by deployment and status."""
-    flow_runs: Mapping[tuple[str, str], int]
+    flow_runs: Mapping[tuple[str, ...], int]
     """How many are due and have not ended, by deployment and state."""
     lags: Mapping[str, float]
     """By deployment: for how many seconds the flow run is due that waits longest; 0: none waits."""
@@ -115,7 +115,9 @@ class ServerWatch:
         self._recent = {
             event_id: end for event_id, end in self._recent.items() if end.at > now - RECENT
         }
-        recent = Counter((end.deployment, end.status) for end in self._recent.values())
+        recent: Counter[tuple[str, ...]] = Counter(
+            (end.deployment, end.status) for end in self._recent.values()
+        )
         return ServerView(
             last=tuple(self._last.values()), recent=recent, flow_runs=flow_runs, lags=lags
         )
@@ -131,20 +133,21 @@ class ServerWatch:
                 self._last[end.deployment, end.status] = end
         self._looked = now
 
-    def _due(self, now: datetime) -> tuple[Mapping[tuple[str, str], int], Mapping[str, float]]:
+    def _due(self, now: datetime) -> tuple[Mapping[tuple[str, ...], int], Mapping[str, float]]:
         """Return how many flow runs are due and have not ended, and for how long they wait."""
         chosen = FlowRunFilter(
             state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(_HAVE_NO_END))),
-            expected_start_time=FlowRunFilterExpectedStartTime(before_=now),
+            expected_start_time=FlowRunFilterExpectedStartTime.model_validate({"before_": now}),
         )
         oldest_first = FlowRunSort.EXPECTED_START_TIME_ASC
         runs = self._client.read_flow_runs(flow_run_filter=chosen, sort=oldest_first)
         if not self._names or any(run.deployment_id not in self._names for run in runs):
             self._names = _deployments(self._client)
-        counts: Counter[tuple[str, str]] = Counter()
+        counts: Counter[tuple[str, ...]] = Counter()
         lags = dict.fromkeys(self._names.values(), 0.0)
         for run in runs:
-            name = self._names.get(run.deployment_id, NO_DEPLOYMENT)
+            # One that is deleted has no name, and is not asked for again.
+            name = self._names.setdefault(run.deployment_id, NO_DEPLOYMENT)
             counts[name, run.state_name or ""] += 1
             if run.start_time is None and run.expected_start_time is not None:
                 lags[name] = max(lags[name], (now - run.expected_start_time).total_seconds())
@@ -155,9 +158,8 @@ def _events(client: SyncPrefectClient, since: datetime) -> Iterator[ReceivedEven
     names = [RUN_COMPLETED, *(f"{_FLOW_RUN}{name}" for name in WITHOUT_RUN)]
     # Until tomorrow: the clock of who emitted it may be ahead.
     until = datetime.now(UTC) + timedelta(days=1)
-    chosen = EventFilter(
-        occurred=EventOccurredFilter(since=since, until=until), event=EventNameFilter(name=names)
-    )
+    occurred = EventOccurredFilter.model_validate({"since": since, "until": until})
+    chosen = EventFilter(occurred=occurred, event=EventNameFilter(name=names))
     page = client.read_events(chosen, limit=EVENTS_AT_ONCE)
     for _ in range(MOST_EVENTS // EVENTS_AT_ONCE):
         yield from page.events
@@ -170,8 +172,10 @@ def _events(client: SyncPrefectClient, since: datetime) -> Iterator[ReceivedEven
 def _deployments(client: SyncPrefectClient) -> dict[UUID | None, str]:
     """Return their names. They come with the schemas of their forms, which takes half a second."""
     flows = {flow.id: flow.name for flow in client.read_flows()}
-    names = {one.id: f"{flows.get(one.flow_id)}/{one.name}" for one in client.read_deployments()}
-    return {**names, None: NO_DEPLOYMENT}
+    names: dict[UUID | None, str] = {None: NO_DEPLOYMENT}
+    for one in client.read_deployments():
+        names[one.id] = f"{flows.get(one.flow_id)}/{one.name}"
+    return names
 
 
 def _related(event: ReceivedEvent) -> str:
