@@ -331,6 +331,8 @@ def _print_where(services: Services, deployed: "list[Deployed]", *, was_there: b
     if services.owns_server:
         words = f'export PREFECT_API_AUTH_STRING="$(cat {file})"'
         hints.append((words, "so that `prefect` may enter; `partwise` may, in this folder"))
+        words = f'curl -u "$(cat {file})" {services.reports_url}/metrics'
+        hints.append((words, "what happens here, for Prometheus"))
     # What something starts by itself has all its parameters.
     started = next((one.name for one in deployed if one.started_by), None)
     if started is not None:
