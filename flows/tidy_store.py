@@ -5,11 +5,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from partwise.catalogs.retention import Tidied, plan_tidying, tidy
 from partwise.flows.orchestration.block_parameters import StoreParameter
 from partwise.flows.orchestration.plain_flow import plain_flow
 from partwise.flows.orchestration.saved_blocks import open_store
 from partwise.flows.orchestration.summary_log import BEGINNING
+from partwise.planning.tidying import Tidied, plan_tidying, tidy
 from partwise.tasks.steps import run_logger
 
 
@@ -22,10 +22,12 @@ def tidy_store(
     dry_run: bool = False,
     store: StoreParameter = "artifacts",
 ) -> Tidied:
-    """Delete old versions of catalogs, old runs, and files of other runs that nothing refers to.
+    """Delete old versions of catalogs, old runs, and files that nothing refers to.
 
-    A run stays that a process works on, that a version of a catalog draws on, or that another run
-    uses which stays. What readers could see of a run stays for a day after it was replaced.
+    These are files of other runs, of registrations of datasets that died, rows that runs handed to
+    workers, and environments of the machine that this runs on. Versions of datasets stay. A run
+    stays that a process works on, that a version of a catalog draws on, or that another run uses
+    which stays. What readers could see of a run stays for a day after it was replaced.
 
     Example:
         >>> tidy_store(keep_last=30, older_than_days=60, dry_run=True)  # doctest: +SKIP

@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from partwise.formatting import counted, duration, number, shortened
-from partwise.outcomes import PartitionStatus
+from partwise.reports.causes import Cause, Causes, describe_causes
 from partwise.reports.links import REPORTS_URL, report_link
-from partwise.reports.report import write_report
+from partwise.reports.report import WRONG, write_report
+from partwise.runs.key_texts import key_reader
 from partwise.runs.ledger import metric_values
 from partwise.runs.run import Run
 from partwise.tasks.flow_run import is_direct
 from partwise.tasks.steps import step
 
-MOST_KINDS = 100
-"""Kinds of failures in the table of Prefect's UI; the report and the ledger have all."""
+MOST_CAUSES = 3
+"""In the summary; the table has more, the report and the ledger have all."""
 MOST_METRICS = 20
 
 
@@ -32,16 +32,18 @@ def publish_report(run: Run) -> None:
     from prefect.artifacts import create_markdown_artifact, create_table_artifact
     from prefect.runtime import flow_run
 
+    # Of the newest generation: what readers see may be an earlier one, which was complete.
+    ledger = run.newest.ledger
+    causes = describe_causes(ledger, WRONG, key_reader(ledger))
     create_markdown_artifact(
         key=f"{flow_run.flow_name}-summary",
-        markdown=describe_run(run, report, link_of(run)),
+        markdown=describe_run(run, causes, report, link_of(run)),
         description=f"How the run {run.run_id} ended.",
     )
-    failures = failure_rows(run)
-    if failures:
+    if causes.groups:
         create_table_artifact(
             key=f"{flow_run.flow_name}-failures",
-            table=failures,
+            table=failure_rows(causes),
             description=f"Failures of the run {run.run_id}, equal ones in one row, most first.",
         )
 
@@ -54,7 +56,7 @@ def link_of(run: Run) -> str | None:
     return report_link(base_url, secret, run) if base_url and secret else None
 
 
-def describe_run(run: Run, report: str, link: str | None) -> str:
+def describe_run(run: Run, causes: Causes, report: str, link: str | None) -> str:
     """Return how a run ended, as Markdown."""
     summary = run.summary
     if summary is None:
@@ -73,12 +75,12 @@ def describe_run(run: Run, report: str, link: str | None) -> str:
     metrics = list(_metrics(run.ledger))
     if metrics:
         parts += ["## Metrics", _table(("metric", "lowest", "median", "highest"), metrics)]
-    causes = run.failures().slice(0, 3).to_pylist()
-    if causes:
+    if causes.groups:
         rows = [
-            (row["count"], row["error_type"], shortened(row["error_message"])) for row in causes
+            (cause.count, cause.title, shortened(cause.message), keys_of(cause))
+            for cause in causes.groups[:MOST_CAUSES]
         ]
-        parts += ["## First causes", _table(("partitions", "error", "message"), rows)]
+        parts += ["## First causes", _table(("partitions", "error", "message", "keys"), rows)]
     where = f"--store '{run.store.url}'"
     parts += [
         "## Where it lies",
@@ -90,32 +92,24 @@ def describe_run(run: Run, report: str, link: str | None) -> str:
     return "\n\n".join(parts)
 
 
-def failure_rows(run: Run) -> list[dict[str, Any]]:
-    """Return the failures of a run for a table: one row for each kind, and for lost partitions."""
-    rows = [
+def failure_rows(causes: Causes) -> list[dict[str, Any]]:
+    """Return causes for a table: one row for each, with some of its keys."""
+    return [
         {
-            "partitions": group["count"],
-            "error": group["error_type"],
-            "message": shortened(group["error_message"]),
-            "such as": ", ".join(group["sample"]),
-            "fingerprint": group["error_fingerprint"],
+            "partitions": cause.count,
+            "error": cause.title,
+            "message": shortened(cause.message),
+            "keys": keys_of(cause),
+            "fingerprint": cause.fingerprint or "",
         }
-        for group in run.failures().slice(0, MOST_KINDS).to_pylist()
+        for cause in causes.groups
     ]
-    lost = run.ledger.filter(
-        pc.equal(run.ledger["status"], PartitionStatus.INTERNAL_ERROR.value)
-    ).select(["partition_id", "reason"])
-    if lost.num_rows:
-        rows.append(
-            {
-                "partitions": lost.num_rows,
-                "error": PartitionStatus.INTERNAL_ERROR.value,
-                "message": shortened(lost["reason"][0].as_py() or ""),
-                "such as": ", ".join(lost["partition_id"].slice(0, 5).to_pylist()),
-                "fingerprint": "",
-            }
-        )
-    return rows
+
+
+def keys_of(cause: Cause) -> str:
+    """Return some of the keys of a cause, and how many more there are."""
+    more = cause.count - len(cause.samples)
+    return ", ".join(cause.samples) + (f" and {more:,} more" if more else "")
 
 
 def _metrics(ledger: pa.Table) -> Iterator[tuple[str, str, str, str]]:

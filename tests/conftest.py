@@ -42,6 +42,7 @@ SESSION_MARK = "PARTWISE_TEST_SESSION"
 SERVER_START_TIMEOUT_S = 120.0
 SERVERS = ExitStack()
 OPERATIONS = "tests/flows/operations/"
+MOST_MODULES = 300
 COLLECTED_WITH = pytest.StashKey[frozenset[str]]()
 """The modules that were there once all tests were collected."""
 
@@ -128,12 +129,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Give each process whole files, and all of operations, which share a server, to one."""
+    """Give each process whole files, and each folder of operations, which has a server, to one."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return OPERATIONS if nodeid.startswith(OPERATIONS) else super()._split_scope(nodeid)
+            file: str = super()._split_scope(nodeid)
+            return file.rpartition("/")[0] if nodeid.startswith(OPERATIONS) else file
 
     # Else it would put files with many tests first.
     config.option.loadscopereorder = False
@@ -168,6 +170,21 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[object]:
         return (yield)
     finally:
         os.environ["PYTEST_CURRENT_TEST"] = name
+        _refuse_long_walks()
+
+
+def _refuse_long_walks() -> None:
+    """Fail a test whose functions' fingerprint went through all modules of the tests.
+
+    It does so for code in a module whose import calls pytest, which reaches all that is loaded, and
+    that takes 20 s.
+    """
+    if (modules := sys.modules.get("partwise.fingerprints.user_modules")) is None:
+        return
+    n_read = modules._text_of.cache_info().currsize
+    if n_read > MOST_MODULES:
+        modules._text_of.cache_clear()
+        pytest.fail(f"A fingerprint read {n_read} modules: let a module of its own have the code.")
 
 
 def pytest_unconfigure() -> None:

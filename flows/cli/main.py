@@ -206,8 +206,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # again as Python exits, unless it knows that there is none.
         gc.set_threshold(_COLLECTED_AFTER)
         atexit.register(gc.freeze)
-    _know_the_password()
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if (Path.cwd() / ".partwise/services.json").exists():
+        _use_server_of_up(words)
+        _know_the_password()
     debug = bool(os.environ.get(_DEBUG))
     if "--debug" in _own_words(words):
         words.remove("--debug")
@@ -228,6 +230,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             raise
         return _print_error(error, words)
+
+
+def _begins_run(words: Sequence[str]) -> bool:
+    return any(tuple(words[: len(names)]) == names for names in _BEGIN_RUNS)
 
 
 def _own_words(words: list[str]) -> list[str]:
@@ -259,6 +265,32 @@ def _variable(name: str, value: str) -> Iterator[None]:
             os.environ[name] = before
 
 
+def _use_server_of_up(words: list[str]) -> None:
+    """Have a command that begins a run use the server that `up` started in this folder, and say so.
+
+    Whoever names a server, or sets PREFECT_API_URL to nothing, has decided otherwise.
+    """
+    without = {"--prefect", "--help", "-h"} & {*_own_words(words)}
+    if not _begins_run(words) or without or "PREFECT_API_URL" in os.environ:
+        return
+    from partwise.flows.cli import output
+    from partwise.flows.operations.services import Services
+    from partwise.flows.orchestration.direct import may_name_server
+
+    with suppress(PartwiseError):
+        services = Services.read(Path.cwd())
+        # A process with a mark that only its owner and root can read: a folder of somebody else's,
+        # in which one works by chance, names no server.
+        if services is None or not services.owns_server or not services.is_alive("server"):
+            return
+        if not may_name_server():
+            os.environ["PREFECT_API_URL"] = services.api_url
+            output.tell(
+                f"using the Prefect server of `partwise up` here, {services.api_url}; "
+                "PREFECT_API_URL= does without"
+            )
+
+
 def _know_the_password() -> None:
     """Have Prefect's clients show the password of the server that `up` started in this folder.
 
@@ -266,7 +298,7 @@ def _know_the_password() -> None:
     server: nobody else is to know it.
     """
     folder, url = Path.cwd(), os.environ.get("PREFECT_API_URL", "")
-    if "PREFECT_API_AUTH_STRING" in os.environ or not (folder / ".partwise/services.json").exists():
+    if "PREFECT_API_AUTH_STRING" in os.environ:
         return
     from partwise.flows.operations.services import Services, password_of
     from partwise.reports.links import REPORTS_URL
@@ -307,7 +339,7 @@ def _print_error(error: BaseException, words: Sequence[str]) -> int:
 def _interrupted(words: Sequence[str]) -> str:
     """Return what is to be said where Ctrl-C ended a command that said nothing itself."""
     # Once a run was begun, the command has said how to go on with it.
-    if any(tuple(words[: len(names)]) == names for names in _BEGIN_RUNS):
+    if _begins_run(words):
         return "interrupted before anything was begun: there is nothing to go on with"
     return "interrupted"
 

@@ -1,9 +1,10 @@
 """`partwise up`, `down` and `deploy`: a Prefect server and worker here, and deployments."""
 
+import functools
 import os
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,9 +15,11 @@ from cyclopts import Parameter
 from partwise.errors import InputError, PartwiseError, ServiceError
 from partwise.flows.cli import output
 from partwise.flows.operations import services as local_services
-from partwise.flows.operations.services import Services, answers
+from partwise.flows.operations.services import Role, Services, answers
 
 if TYPE_CHECKING:
+    import subprocess
+
     from partwise.flows.operations.deploy import Deployed, ProjectFile
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
@@ -37,7 +40,7 @@ def deploy(*, pool: str | None = None, pool_type: str | None = None) -> int:
     """
     folder = Path.cwd()
     from partwise.flows.cli.prefect_log import quieten
-    from partwise.flows.operations.deploy import read_project
+    from partwise.flows.operations.deploy import begun_deploy, read_project, register
 
     quieten()
     project = read_project(folder, pool)
@@ -51,8 +54,12 @@ def deploy(*, pool: str | None = None, pool_type: str | None = None) -> int:
         )
     if not answers(api_url):
         raise ServiceError(f"No answer from the Prefect server at {api_url}: is it running?")
-    with _password_known(local_services.password_of(folder, api_url)):
-        _deploy(project, api_url, pool_type, keeps_schedules=False)
+    with (
+        _password_known(local_services.password_of(folder, api_url)),
+        begun_deploy(project, api_url) as begun,
+    ):
+        kinds = register(project, api_url, pool_type)
+        _deploy(project, api_url, kinds, begun, keeps_schedules=False)
     if project.left:
         names = ", ".join(sorted(set(project.left)))
         output.console().print(f"not in {pool}    {names}: a schedule or event starts it")
@@ -71,7 +78,7 @@ def up(*, port: Port = None) -> int:
     """
     folder = Path.cwd()
     from partwise.flows.cli.prefect_log import quieten
-    from partwise.flows.operations.deploy import read_project
+    from partwise.flows.operations.deploy import begun_deploy, read_project, register
 
     quieten()
     project = read_project(folder)
@@ -84,14 +91,19 @@ def up(*, port: Port = None) -> int:
         before = Services.read(folder)
         running = _still_running(before, port)
         services = running or _plan(port)
+        url = services.api_url
+        secret = local_services.password(folder) if services.owns_server else None
         try:
-            services = _start_server(folder, services)
-            services = _start_reports(folder, services)
-            secret = local_services.password(folder) if services.owns_server else None
-            with _password_known(secret):
-                # Before the worker, whose work pool is made by this.
-                deployed = _deploy(project, services.api_url, None, keeps_schedules=True)
-                services = _start_worker(folder, services, project.pools[0])
+            # Each of these four takes seconds to begin, and most of that is work of its own.
+            with _password_known(secret), begun_deploy(project, url) as begun:
+                services = _start_server(folder, services)
+                services = _start_reports(folder, services)
+                _await_servers(folder, services)
+                [(pool, kind)] = (kinds := register(project, url, None)).items()
+                services, is_at_work = _start_worker(folder, services, pool, kind)
+                deployed = _deploy(project, url, kinds, begun, keeps_schedules=True)
+                limit_s = local_services.WORKER_START_S
+                local_services.await_health(folder, services, "worker", is_at_work, limit_s)
         except BaseException as error:
             _undo(folder, running)
             for note in getattr(error, "__notes__", []):
@@ -183,13 +195,7 @@ def _start_server(folder: Path, services: Services) -> Services:
     local_services.check_port(port)
     output.tell(f"starting Prefect's server at http://{local_services.LOOPBACK}:{port}")
     words = ["--host", local_services.LOOPBACK, "--port", str(port)]
-    services = local_services.start(folder, services, "server", words)
-
-    def healthy() -> bool:
-        return answers(services.api_url)
-
-    local_services.await_health(folder, services, "server", healthy, local_services.SERVER_START_S)
-    return services
+    return local_services.start(folder, services, "server", words)
 
 
 def _start_reports(folder: Path, services: Services) -> Services:
@@ -200,22 +206,29 @@ def _start_reports(folder: Path, services: Services) -> Services:
     port = urlsplit(services.api_url).port or local_services.DEFAULT_PORT
     url = f"http://{local_services.LOOPBACK}:{local_services.free_port(port + 1)}"
     services = services.model_copy(update={"reports_url": url})
-    services = local_services.start(folder, services, "reports", [url])
-
-    def healthy() -> bool:
-        return answers(url)
-
-    limit_s = local_services.WORKER_START_S
-    local_services.await_health(folder, services, "reports", healthy, limit_s)
-    return services
+    return local_services.start(folder, services, "reports", [url])
 
 
-def _start_worker(folder: Path, services: Services, pool: str) -> Services:
-    from partwise.flows.operations.deploy import last_heartbeat, pool_type
+def _await_servers(folder: Path, services: Services) -> None:
+    """Wait until our server, if it is ours, answers, and that of the reports."""
+    waits: tuple[tuple[Role, str | None, float], ...] = (
+        ("server", services.api_url, local_services.SERVER_START_S),
+        ("reports", services.reports_url, local_services.WORKER_START_S),
+    )
+    for role, url, limit_s in waits:
+        if role in services.pids and url is not None:
+            healthy = functools.partial(answers, url)
+            local_services.await_health(folder, services, role, healthy, limit_s)
+
+
+def _start_worker(
+    folder: Path, services: Services, pool: str, kind: str
+) -> tuple[Services, Callable[[], bool]]:
+    """Start a worker, and return what says whether it is at work."""
+    from partwise.flows.operations.deploy import last_heartbeat
 
     if services.is_alive("worker"):
-        return services
-    kind = pool_type(services.api_url, pool)
+        return services, lambda: True
     if kind != "process":
         raise ServiceError(
             f"The work pool {pool!r} is of type {kind}, and `partwise up` starts a worker for "
@@ -227,12 +240,7 @@ def _start_worker(folder: Path, services: Services, pool: str) -> Services:
     before = last_heartbeat(services.api_url, pool, name)
     words = ["--pool", pool, "--type", "process", "--name", name]
     services = local_services.start(folder, services, "worker", words)
-
-    def healthy() -> bool:
-        return last_heartbeat(services.api_url, pool, name) not in (None, before)
-
-    local_services.await_health(folder, services, "worker", healthy, local_services.WORKER_START_S)
-    return services
+    return services, lambda: last_heartbeat(services.api_url, pool, name) not in (None, before)
 
 
 def _undo(folder: Path, running: Services | None) -> None:
@@ -280,14 +288,19 @@ def _end(folder: Path, services: Services, *, prints: bool = True) -> None:
 
 
 def _deploy(
-    project: "ProjectFile", api_url: str, pool_type: str | None, *, keeps_schedules: bool
+    project: "ProjectFile",
+    api_url: str,
+    kinds: Mapping[str, str],
+    begun: "subprocess.Popen[str]",
+    *,
+    keeps_schedules: bool,
 ) -> "list[Deployed]":
     from partwise.flows.operations.automations import CRASH_AUTOMATION
     from partwise.flows.operations.deploy import deploy
     from partwise.flows.operations.notifications import save_notifications
 
     output.tell(f"deploying {len(project.deployments)} deployments to {api_url}")
-    done = deploy(project, api_url, pool_type, keeps_schedules=keeps_schedules)
+    done = deploy(project, api_url, kinds, begun, keeps_schedules=keeps_schedules)
     rows = [(one.name, "; ".join(one.started_by) or "on demand") for one in done]
     output.print_table(("deployment", "started by"), rows)
     output.console().print(f"automation  {CRASH_AUTOMATION}", markup=False)

@@ -13,7 +13,7 @@ from partwise.flows.cli.parsing import COMMON
 from partwise.formatting import size
 
 if TYPE_CHECKING:
-    from partwise.catalogs.retention import Tidied, Tidying
+    from partwise.planning.tidying import Tidied, Tidying
 
 stores = App(
     name="store",
@@ -33,11 +33,12 @@ def collect(
     store: StoreUrl = "artifacts",
     as_json: Json = False,
 ) -> int:
-    """Delete old versions of catalogs, old runs, and files of other runs that nothing refers to.
+    """Delete old versions of catalogs, old runs, and files that nothing refers to.
 
-    A run stays that a process works on, that a version of a catalog draws on, or that another run
-    uses which stays; it is said which. What readers could see of a run stays for a day after it was
-    replaced.
+    These are files of other runs, of registrations of datasets that died, rows that runs handed to
+    workers, and environments on this machine. Versions of datasets stay. A run stays that a process
+    works on, that a version of a catalog draws on, or that another run uses which stays; it is said
+    which. What readers could see of a run stays for a day after it was replaced.
 
     Args:
         keep_last: How many of the newest runs of each kind, and of the newest versions of each
@@ -49,18 +50,18 @@ def collect(
         store: A folder, or a URL such as s3://bucket/folder.
         as_json: Print a JSON object for each run and file; goes with --yes or --dry-run.
     """
-    from partwise.catalogs import retention
     from partwise.flows.cli.run_removal import is_sure
+    from partwise.planning.tidying import plan_tidying, tidy
     from partwise.store.store import Store
 
     opened, before = Store.parse(store), moment_of(older_than, "--older-than")
-    planned = retention.plan_tidying(opened, keep=keep_last, before=before, pattern=name)
+    planned = plan_tidying(opened, keep=keep_last, before=before, pattern=name)
     if not as_json:
         _print_old(planned)
     if planned.sizes and not dry_run and not yes and not is_sure([*planned.sizes]):
         output.tell("nothing was deleted")
         return FAILURE
-    done = retention.tidy(opened, planned, dry_run=dry_run)
+    done = tidy(opened, planned, dry_run=dry_run)
     for run_id in planned.sizes:
         if run_id in done.kept:
             output.tell(f"{run_id} stays: {done.kept[run_id]}")
@@ -93,5 +94,9 @@ def _print_json(planned: "Tidying", done: "Tidied") -> None:
     found = [each for run in done.rest if run.garbage for each in run.garbage.files]
     waiting = [each for run in done.rest if run.garbage for each in run.garbage.waiting]
     output.print_garbage(
-        [*done.versions, *found], "", dry_run=done.dry_run, as_json=True, waiting=waiting
+        [*done.versions, *found, *done.data.files],
+        "",
+        dry_run=done.dry_run,
+        as_json=True,
+        waiting=waiting,
     )

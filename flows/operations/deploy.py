@@ -5,11 +5,12 @@ All of it may be repeated: what is there already is updated, and nothing is ther
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,13 @@ from uuid import UUID
 import httpx
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolCreate, WorkPoolUpdate
-from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName
+from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
+from prefect.client.schemas.filters import (
+    DeploymentFilter,
+    DeploymentFilterName,
+    FlowFilter,
+    FlowFilterId,
+)
 from prefect.client.schemas.objects import DeploymentSchedule, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
@@ -33,7 +39,7 @@ from partwise.errors import InputError, ServiceError
 from partwise.flows.operations.automations import OURS, crash_automation, save_automation
 from partwise.flows.operations.notifications import Notification, notifications_of
 from partwise.flows.orchestration.announcement import DEPLOYMENT_LABEL
-from partwise.formatting import did_you_mean
+from partwise.formatting import did_you_mean, shortened
 from partwise.renamed import old_names_in
 from partwise.scripts.infrastructure import CONTAINER_POOLS
 from partwise.scripts.pool_template import extended
@@ -42,9 +48,12 @@ PROJECT_FILE = "prefect.yaml"
 """All that partwise has: what is not registered cannot be created in the UI."""
 PROCESS = "process"
 """The type of a work pool where nobody says another: its flow runs are processes of the worker."""
-ONLY_PYTHON = "From Python also"
-"""How the sentence begins that says what no form can hold."""
 TAIL_LINES = 15
+_REFUSED = re.compile(
+    r"Validation failed(?: for field '(.+?)')?\. Failure reason: (.+?)[\"'], "
+    r"'input': \{'name': '(.+?)'"
+)
+"""In what Prefect prints, on a line that repeats the whole form: forty thousand characters."""
 HAS_NO_END = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 
 
@@ -142,45 +151,59 @@ def _in_pool(deployment: Mapping[str, Any], pool: str) -> dict[str, Any]:
     return {**deployment, "name": name, "work_pool": work_pool}
 
 
-def deploy(
-    project: ProjectFile, api_url: str, pool_type: str | None, *, keeps_schedules: bool
-) -> list[Deployed]:
-    """Register everything on a server.
+def register(project: ProjectFile, api_url: str, pool_type: str | None) -> dict[str, str]:
+    """Register on a server what deployments need, and return the types of the work pools by name.
 
-    `pool_type` is that of a work pool that is not there yet; None: process. With `keeps_schedules`,
-    those that the server has stay on or off; else they are what the file says.
+    `pool_type` is that of a work pool that is not there yet; None: process.
     """
+    with _client(api_url) as client:
+        for block in BLOCKS:
+            block.register_type_and_schema()
+        return {name: create_pool(client, name, pool_type) for name in project.pools}
+
+
+def deploy(
+    project: ProjectFile,
+    api_url: str,
+    kinds: Mapping[str, str],
+    begun: "subprocess.Popen[str]",
+    *,
+    keeps_schedules: bool,
+) -> list[Deployed]:
+    """Deploy a project to a server on which it is registered, by a deployment that has begun.
+
+    With `keeps_schedules`, those that the server has stay on or off; else they are what the file
+    says.
+    """
+    with _client(api_url) as client:
+        # Before: `prefect deploy` puts each schedule on or off as the file says.
+        older = [
+            schedule for deployment in _ours(client, project) for schedule in deployment.schedules
+        ]
+        _run_prefect_deploy(project, kinds, begun)
+        deployed = _ours(client, project)
+        if keeps_schedules:
+            _restore_schedules(client, deployed, older)
+            deployed = _ours(client, project)
+        # A user who has switched it off had a reason.
+        save_automation(client, crash_automation(), keeps_switch=True)
+        of_flows = FlowFilter(id=FlowFilterId(any_=[one.flow_id for one in deployed]))
+        names = {flow.id: flow.name for flow in client.read_flows(flow_filter=of_flows)}
+        done = [_describe(client, one, names[one.flow_id]) for one in deployed]
+        return [replace(one, awaits_unknown=_unknown(client, project, one, done)) for one in done]
+
+
+@contextmanager
+def _client(api_url: str) -> Iterator[SyncPrefectClient]:
+    """Have a client of a server, whose refusals are errors of ours."""
     with temporary_settings(updates={PREFECT_API_URL: api_url}):
         try:
-            return _deploy(project, api_url, pool_type, keeps_schedules)
+            with get_client(sync_client=True) as client:
+                yield client
         except (httpx.HTTPError, PrefectHTTPStatusError) as error:
             raise ServiceError(
                 f"The Prefect server at {api_url} refused the deployment: {error}"
             ) from error
-
-
-def _deploy(
-    project: ProjectFile, api_url: str, pool_type: str | None, keeps_schedules: bool
-) -> list[Deployed]:
-    with get_client(sync_client=True) as client:
-        for block in BLOCKS:
-            block.register_type_and_schema()
-        # First: `prefect deploy` refuses a work pool that is not there.
-        kinds = {name: create_pool(client, name, pool_type) for name in project.pools}
-        # Before: `prefect deploy` puts each schedule on or off as the file says.
-        older = [
-            schedule
-            for deployment in _ours(client, project)
-            for schedule in client.read_deployment_schedules(deployment.id)
-        ]
-        _run_prefect_deploy(project, kinds, api_url)
-        _adapt_schemas(client, project)
-        if keeps_schedules:
-            _restore_schedules(client, project, older)
-        # A user who has switched it off had a reason.
-        save_automation(client, crash_automation(), keeps_switch=True)
-        done = [_describe(client, deployment) for deployment in _ours(client, project)]
-        return [replace(one, awaits_unknown=_unknown(client, project, one, done)) for one in done]
 
 
 def create_pool(client: SyncPrefectClient, name: str, kind: str | None) -> str:
@@ -217,44 +240,54 @@ def _template(kind: str) -> dict[str, Any]:
     return template
 
 
-def pool_type(api_url: str, name: str) -> str:
-    """Return the type of a work pool."""
-    with (
-        temporary_settings(updates={PREFECT_API_URL: api_url}),
-        get_client(sync_client=True) as client,
-    ):
+@contextmanager
+def begun_deploy(project: ProjectFile, api_url: str) -> Iterator["subprocess.Popen[str]"]:
+    """Start Prefect's own command, which waits until `deploy` names it a file.
+
+    It has seconds of imports to do before it needs a server.
+    """
+    entrypoints = [str(one.get("entrypoint", "")) for one in project.deployments]
+    process = subprocess.Popen(  # noqa: S603 (our own arguments)
+        # As a module: the path of modules of a console script lacks the folder.
+        [sys.executable, "-m", "partwise.flows.operations.prefect_deploy", *entrypoints],
+        cwd=project.folder,
+        env=_environment(api_url),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    with process:
         try:
-            return client.read_work_pool(name).type
-        except ObjectNotFound:
-            raise ServiceError(f"The server at {api_url} has no work pool {name!r}.") from None
+            yield process
+        finally:
+            # It has ended, but where something else has failed.
+            process.kill()
 
 
-def _run_prefect_deploy(project: ProjectFile, kinds: Mapping[str, str], api_url: str) -> None:
+def _run_prefect_deploy(
+    project: ProjectFile, kinds: Mapping[str, str], process: "subprocess.Popen[str]"
+) -> None:
     """Have Prefect's own command read the file: its syntax is larger than what we read of it."""
     document = dict(project.document)
     document["deployments"] = [
         _without_folder(one, document, kinds[one["work_pool"]["name"]])
         for one in project.deployments
     ]
-    with ExitStack() as stack:
-        file = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".yaml"))
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         yaml.safe_dump(document, file)  # type: ignore[no-untyped-call]
         file.flush()
-        # Prefect takes --no-prompt in front of the command only.
-        words = ["--no-prompt", "deploy", "--all", "--prefect-file", file.name]
-        done = subprocess.run(  # noqa: S603 (our own arguments)
-            # Not its console script, whose path of modules lacks the folder.
-            [sys.executable, "-m", "prefect", *words],
-            cwd=project.folder,
-            env=_environment(api_url),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-    if done.returncode:
+        said, _ = process.communicate(f"{file.name}\n")
+    if process.returncode:
+        if refused := _REFUSED.search(said):
+            field, reason, name = refused.groups()
+            what = "its parameters" if field is None else f"the parameter {field!r}"
+            raise InputError(
+                f"{project.folder / PROJECT_FILE}, deployment {name!r}: the server refuses {what}: "
+                f"{reason}."
+            )
         error = ServiceError(f"`prefect deploy --all` failed in {project.folder.resolve()}.")
-        error.add_note("\n".join(done.stdout.splitlines()[-TAIL_LINES:]))
+        error.add_note("\n".join(shortened(each, 500) for each in said.splitlines()[-TAIL_LINES:]))
         raise error
 
 
@@ -290,48 +323,24 @@ def _ours(client: SyncPrefectClient, project: ProjectFile) -> list[DeploymentRes
     return [found[place] for place in sorted(found)]
 
 
-def _adapt_schemas(client: SyncPrefectClient, project: ProjectFile) -> None:
-    """Have forms show what they can send, and the server refuse unknown parameters by name.
-
-    As Prefect deploys it lets them pass, and the flow run crashes before it can say anything.
-    """
-    for deployment in _ours(client, project):
-        schema = for_form(deployment.parameter_openapi_schema or {})
-        if deployment.enforce_parameter_schema:
-            schema["additionalProperties"] = False
-        client.update_deployment(deployment.id, DeploymentUpdate(parameter_openapi_schema=schema))
-
-
-def for_form(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of a flow's parameters without the help that is of no use in a form.
-
-    In the docstrings of flows it comes last: what only Python can pass, such as a function.
-    """
-    properties = {}
-    for name, shown in schema.get("properties", {}).items():
-        # In one line: a docstring is broken anywhere.
-        text = " ".join(shown.get("description", "").split()).partition(ONLY_PYTHON)[0]
-        properties[name] = {**shown, "description": text.rstrip()} if text else shown
-    return {**schema, "properties": properties}
-
-
 def _restore_schedules(
-    client: SyncPrefectClient, project: ProjectFile, older: Sequence[DeploymentSchedule]
+    client: SyncPrefectClient,
+    deployed: Sequence[DeploymentResponse],
+    older: Sequence[DeploymentSchedule],
 ) -> None:
     """Switch schedules to what they were before: deploying puts new ones in their place."""
     before = {(one.deployment_id, one.slug): one.active for one in older}
-    for deployment in _ours(client, project):
-        for schedule in client.read_deployment_schedules(deployment.id):
+    for deployment in deployed:
+        for schedule in deployment.schedules:
             active = before.get((deployment.id, schedule.slug), schedule.active)
             if active != schedule.active:
                 client.update_deployment_schedule(deployment.id, schedule.id, active=active)
 
 
-def _describe(client: SyncPrefectClient, deployment: DeploymentResponse) -> Deployed:
-    flow = client.read_flow(deployment.flow_id)
+def _describe(client: SyncPrefectClient, deployment: DeploymentResponse, flow: str) -> Deployed:
     started_by = [
         f"{_when(one)}, {'on' if one.active and not deployment.paused else 'off'}"
-        for one in client.read_deployment_schedules(deployment.id)
+        for one in deployment.schedules
     ]
     owned = client.read_resource_related_automations(f"prefect.deployment.{deployment.id}")
     started_by += [
@@ -340,7 +349,7 @@ def _describe(client: SyncPrefectClient, deployment: DeploymentResponse) -> Depl
         if not one.name.startswith(OURS)
     ]
     return Deployed(
-        name=f"{flow.name}/{deployment.name}", id=deployment.id, started_by=tuple(started_by)
+        name=f"{flow}/{deployment.name}", id=deployment.id, started_by=tuple(started_by)
     )
 
 

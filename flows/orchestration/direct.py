@@ -31,7 +31,7 @@ def runs_directly() -> bool:
     """Whether a call of a flow, here and now, runs without Prefect."""
     if not is_direct():
         return False
-    if "prefect.settings" not in sys.modules and not _may_name_server():
+    if "prefect.settings" not in sys.modules and not may_name_server():
         # What Prefect would find as well, without its second of imports.
         return True
     from prefect.settings import PREFECT_API_URL
@@ -39,7 +39,7 @@ def runs_directly() -> bool:
     return not PREFECT_API_URL.value() and not _asks_for_embedded_server()
 
 
-def _may_name_server() -> bool:
+def may_name_server() -> bool:
     """Whether Prefect's settings, wherever they may stand, may name a server or ask for one.
 
     Its sources are the environment, files in the working directory, and the profile in use.

@@ -25,9 +25,12 @@ from prefect.settings import (
 )
 from prefect.states import Cancelled
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+from prefect.utilities.callables import ParameterSchema, parameter_schema
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
+# Prefect finds the classes of blocks that a deployment refers to once this is imported.
+import partwise.blocks.saved  # noqa: F401
 from partwise.errors import InputError, PartwiseError, RunCancelledError, RunFailedError
 from partwise.flows.orchestration.announcement import announce
 from partwise.flows.orchestration.embedded_server import forget_unsent, start_embedded_server
@@ -90,7 +93,9 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
             _keep_end(state)
             return state
 
-        body.__signature__ = called.signature  # type: ignore[attr-defined]
+        # Prefect has pydantic make the form of a flow, and what validates a call, as the flow is
+        # made, and again when they are needed: 0.4 s, which a function of nothing does not take.
+        body.__signature__ = inspect.Signature()  # type: ignore[attr-defined]
         super().__init__(
             fn=body,
             name=called.name,
@@ -99,7 +104,14 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
             # The store has the run; where Prefect keeps it too, it warns of what does not pickle.
             persist_result=False,
         )
+        body.__signature__ = called.signature  # type: ignore[attr-defined]
+        del self.parameters
         self.__signature__ = called.__signature__
+
+    @functools.cached_property
+    def parameters(self) -> ParameterSchema:  # type: ignore[override]
+        """The form of the flow, as Prefect has it."""
+        return parameter_schema(self.fn)
 
     def run(self, bound: inspect.BoundArguments) -> R:
         """Run the flow as a flow run, and return what its call returns."""

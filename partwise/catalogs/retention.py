@@ -6,15 +6,12 @@ version of a catalog, nor used by a run that stays.
 
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from fnmatch import fnmatchcase
 
-from partwise.catalogs.documents import CATALOGS
-from partwise.catalogs.garbage import collect_catalog_garbage
-from partwise.errors import CatalogNotFoundError, InputError, PartwiseError
-from partwise.formatting import counted, size
+from partwise.errors import InputError, PartwiseError
+from partwise.formatting import counted
 from partwise.runs.contents import READ_THREADS, list_runs
 from partwise.runs.documents import RUNS, is_run_id, run_path
 from partwise.runs.garbage import Garbage, collect_garbage
@@ -49,97 +46,6 @@ class RunGarbage:
     garbage: Garbage | None
     """None: it cannot be told now."""
     why: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tidying:
-    """What is to go of a store, and what keeps the rest of what is old."""
-
-    keep: int
-    before: datetime
-    versions: list[tuple[str, int]]
-    """The files of versions of catalogs that go, with their sizes."""
-    old: list[OldRun]
-    sizes: dict[str, int]
-    """Bytes of each run that goes, those that use others before these."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tidied:
-    """What went of a store, or would go."""
-
-    dry_run: bool
-    versions: list[tuple[str, int]]
-    """Files of versions of catalogs, with their sizes."""
-    runs: dict[str, int]
-    """Bytes of each run."""
-    kept: dict[str, str]
-    """Old runs that stay, and why."""
-    rest: list[RunGarbage]
-    """Files of other runs."""
-
-    @property
-    def lines(self) -> list[str]:
-        """What is said of it."""
-        verb = "would be deleted" if self.dry_run else "deleted"
-        found = [each for run in self.rest if run.garbage for each in run.garbage.files]
-        waiting = [each for run in self.rest if run.garbage for each in run.garbage.waiting]
-        lines = [f"{counted(len(self.runs), 'run')} {verb}, {size(sum(self.runs.values()))}"]
-        for files, what in (
-            (self.versions, "of old versions of catalogs"),
-            (found, "of other runs"),
-        ):
-            total = size(sum(each for _, each in files))
-            lines.append(f"{counted(len(files), 'file')} {what} {verb}, {total}")
-        lines += [f"not looked into: {run.run_id}: {run.why}" for run in self.rest if run.why]
-        if waiting:
-            them, total = counted(len(waiting), "more file"), size(sum(each for _, each in waiting))
-            lines.append(f"{them} of other runs, {total}: once readers have had their day")
-        return lines
-
-
-def plan_tidying(store: Store, *, keep: int, before: datetime, pattern: str = "*") -> Tidying:
-    """Return what goes of a store: as `old_runs` says, and of catalogs the old versions."""
-    versions = collect_catalogs(store, keep=keep, before=before, dry_run=True)
-    freed = {path for path, _ in versions}
-    old = old_runs(store, keep=keep, before=before, pattern=pattern, freed=freed)
-    sizes = {each: size_of(store, each, freed) for each in in_order_of_removal(store, old)}
-    return Tidying(keep=keep, before=before, versions=versions, old=old, sizes=sizes)
-
-
-def tidy(store: Store, planned: Tidying, *, dry_run: bool) -> Tidied:
-    """Remove what is to go, or only say what else would."""
-    versions = planned.versions
-    kept = {each.run_id: each.kept_by for each in planned.old if each.kept_by}
-    if not dry_run:
-        versions = collect_catalogs(store, keep=planned.keep, before=planned.before, dry_run=False)
-        for run_id in planned.sizes:
-            removed = remove_old(store, run_id)
-            if isinstance(removed, str):
-                kept[run_id] = removed
-    others = [each for each in list_runs(store) if each not in planned.sizes]
-    return Tidied(
-        dry_run=dry_run,
-        versions=versions,
-        runs={name: each for name, each in planned.sizes.items() if name not in kept},
-        kept=kept,
-        rest=collect_rest(store, others, dry_run=dry_run),
-    )
-
-
-def collect_catalogs(
-    store: Store, *, keep: int, before: datetime, dry_run: bool
-) -> list[tuple[str, int]]:
-    """Remove old versions of all catalogs of a store, as `collect_catalog_garbage` does."""
-    age = datetime.now(UTC) - before
-    found: list[tuple[str, int]] = []
-    for name in store.list_folder(CATALOGS):
-        # Whose first promotion died before it had written anything.
-        with suppress(CatalogNotFoundError):
-            found += collect_catalog_garbage(
-                store, name, keep=keep, older_than=age, dry_run=dry_run
-            )
-    return found
 
 
 def old_runs(

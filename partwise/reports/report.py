@@ -17,11 +17,13 @@ from partwise.catalogs.evaluated import DRIFT
 from partwise.errors import InputError
 from partwise.formatting import shortened, size
 from partwise.outcomes import PartitionStatus
+from partwise.reports.accuracy import describe_accuracy
 from partwise.reports.causes import describe_causes
 from partwise.reports.contest import describe_contest
 from partwise.reports.distributions import Distribution, describe_distribution
 from partwise.reports.evaluation import describe_evaluation
 from partwise.reports.pages import page_environment
+from partwise.reports.proof import DRAWN_METRICS, describe_proof
 from partwise.reports.scales import seconds_text
 from partwise.reports.series import describe_series
 from partwise.reports.settings import describe_settings
@@ -43,7 +45,7 @@ MOST_CANDIDATES = 40
 MOST_CAUSES = 6  # shown at once; others can be unfolded
 KEY_CHARS = 300
 _NAME_CHARS = 100
-_WRONG = (PartitionStatus.FAILED, PartitionStatus.INTERNAL_ERROR)
+WRONG = (PartitionStatus.FAILED, PartitionStatus.INTERNAL_ERROR)
 _NOT_DONE = (PartitionStatus.CANCELLED, PartitionStatus.SKIPPED)
 
 
@@ -91,6 +93,10 @@ def render_report(run: Run) -> str:
     key_of = _key_reader(ledger)
     metrics, n_metrics = _metrics(ledger, key_of)
     ranks = _ranks(run, ledger)
+    proof = describe_proof(run)
+    drawn = [each for each in metrics if not each.is_plain]
+    if proof:
+        drawn = [each for each in drawn if each.name in DRAWN_METRICS]
     return (
         page_environment()
         .get_template("report.html.j2")
@@ -99,15 +105,17 @@ def render_report(run: Run) -> str:
             store_word=shlex.quote(run.store.url),
             head=_head(run),
             ranks=ranks,
-            failures=describe_causes(ledger, _WRONG, key_of),
+            failures=describe_causes(ledger, WRONG, key_of),
             not_done=describe_causes(ledger, _NOT_DONE, key_of),
-            metrics=[metric for metric in metrics if not metric.is_plain][:MOST_METRICS],
+            metrics=drawn[:MOST_METRICS],
+            proof=proof,
             metric_rows=metrics,
             n_metrics=n_metrics,
             tuning=describe_tuning(ledger),
             contest=describe_contest(run, key_of),
             evaluation=describe_evaluation(run, key_of),
             series=describe_series(run, key_of),
+            accuracy=describe_accuracy(run, key_of),
             candidates=candidate_counts(ledger)[:MOST_CANDIDATES],
             is_inference=run.kind == "infer",
             memory=_memory(ledger, key_of),

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from partwise.errors import PartwiseError
 from partwise.formatting import number
+from partwise.reports.accuracy import PREDICTION, finite_numbers, has_numbers, trained_label
 from partwise.reports.scales import Scale, Tick, anchor_at, plain_number, scale_of
 from partwise.runs.ledger import metric_values
 from partwise.runs.run import Run
@@ -20,7 +21,6 @@ MOST_POINTS = 400
 """The latest rows of a key that are drawn."""
 MOST_ROWS_READ = 1_000_000
 """Of a file of output, which is read as a whole: a run of more has other means to draw."""
-_PREDICTION = "prediction"
 _BAND = re.compile(r"prediction_(?:lower|upper)_[\d.]+|prediction_q[\d.]+")
 # The first of these that training has for a key says how good its model is.
 _METRICS = ("mase", "wape", "smape", "mae", "rmse", "mape")
@@ -68,19 +68,18 @@ def describe_series(run: Run, key_of: Callable[[int], str]) -> SeriesReport | No
     having = np.flatnonzero(pc.fill_null(is_small, False).to_numpy(zero_copy_only=False))
     if not len(having):
         return None
-    keys = [column.name for column in run.key_columns]
+    keys = {column.name for column in run.key_columns}
     # First, since few runs keep times: the ledger of the training may have millions of rows.
     some = (_rows(run, place) for place in having[:3].tolist())
     rows = next((each for each in some if each is not None), None)
-    columns = None if rows is None else _columns(rows, keys)
-    if columns is None:
+    if rows is None or (columns := _columns(rows, keys, trained_label(run))) is None:
         return None
     time, label = columns
     metric, scores = _scores(run)
     pictures, has_bands = [], False
     for title, place in _chosen(having, scores):
         rows = _rows(run, place)
-        if rows is None or _columns(rows, keys) != columns:
+        if rows is None or _columns(rows, keys, label) != columns:
             continue
         has_bands = has_bands or any(map(_BAND.fullmatch, rows.column_names))
         score = f"{metric} {number(scores[place])}" if place in scores else ""
@@ -138,25 +137,17 @@ def _rows(run: Run, place: int) -> pa.Table | None:
     return None
 
 
-def _columns(rows: pa.Table, keys: Collection[str]) -> tuple[str, str] | None:
-    """Return the column of times, and that of labels where one other column of numbers is kept."""
-    types = {field.name: field.type for field in rows.schema if field.name not in keys}
-    if not (pa.types.is_floating(types.get(_PREDICTION, pa.null()))):
-        return None
+def _columns(rows: pa.Table, keys: Collection[str], trained: str) -> tuple[str, str] | None:
+    """Return the column of times, and that of labels where it was kept."""
     times = [
-        name
-        for name, kind in types.items()
-        if pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+        field.name
+        for field in rows.schema
+        if field.name not in keys
+        and (pa.types.is_date(field.type) or pa.types.is_timestamp(field.type))
     ]
-    numbers = [
-        name
-        for name, kind in types.items()
-        if (pa.types.is_integer(kind) or pa.types.is_floating(kind))
-        and not name.startswith(_PREDICTION)
-    ]
-    if len(times) != 1:
+    if len(times) != 1 or not has_numbers(rows.schema, PREDICTION):
         return None
-    return times[0], numbers[0] if len(numbers) == 1 else ""
+    return times[0], trained if has_numbers(rows.schema, trained) else ""
 
 
 def _picture(
@@ -165,9 +156,9 @@ def _picture(
     rows = rows.filter(pc.is_valid(rows[time])).sort_by(time)
     rows = rows.slice(max(rows.num_rows - MOST_POINTS, 0))
     seconds = rows[time].cast(pa.timestamp("us"), safe=False).cast(pa.int64()).to_numpy() / 1e6
-    lines = {_PREDICTION: _numbers(rows, _PREDICTION)}
-    lines |= {label: _numbers(rows, label)} if label else {}
-    bounds = [_numbers(rows, name) for name in rows.column_names if _BAND.fullmatch(name)]
+    lines = {PREDICTION: finite_numbers(rows, PREDICTION)}
+    lines |= {label: finite_numbers(rows, label)} if label else {}
+    bounds = [finite_numbers(rows, name) for name in rows.column_names if _BAND.fullmatch(name)]
     seen = np.concatenate([*lines.values(), *bounds])
     seen = seen[np.isfinite(seen)]
     if len(seen) == 0 or len(np.unique(seconds)) < 2:
@@ -181,18 +172,12 @@ def _picture(
         title=title,
         key=key,
         score=score,
-        predicted=" ".join(_line(x, heights[_PREDICTION])),
+        predicted=" ".join(_line(x, heights[PREDICTION])),
         actual=tuple(_line(x, heights[label])) if label else (),
         bands=tuple(_bands(x, [100 - upwards.place(each) for each in bounds])),
         across=tuple(_time_ticks(across)),
         upwards=tuple(upwards.ticks(plain_number, 4)),
     )
-
-
-def _numbers(rows: pa.Table, name: str) -> np.ndarray:
-    """Return a column as float64, NaN where there is no finite value."""
-    values = rows[name].cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return np.where(np.isfinite(values), values, np.nan)
 
 
 def _line(x: np.ndarray, y: np.ndarray) -> list[str]:

@@ -725,7 +725,7 @@ class Run:
         if partition_id is not None:
             table = table.filter(pc.equal(table["partition_id"], partition_id))
         places = ["rows_file", "rows_offset", "rows_count", "rows_in_file"]
-        chosen = table.select(places).to_pandas()
+        chosen = table.select(places).to_pandas().sort_values(["rows_file", "rows_offset"])
         names, sums = (table[name].to_pylist() for name in ("rows_file", "rows_sha256"))
         checksums = dict(zip(names, sums, strict=True))
         for path, group in chosen.groupby("rows_file", sort=True):

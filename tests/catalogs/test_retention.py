@@ -155,6 +155,28 @@ class TestCommand:
         assert "t-2 stays: i-2 uses it" in caplog.text
         assert "2 runs deleted, " in caplog.text
 
+    def test_what_died_of_datasets_and_old_rows_go_and_a_damaged_dataset_is_named(
+        self, store, capsys
+    ) -> None:
+        dead = "datasets/sales/parts/dead/0.parquet"
+        old, new = (
+            f"shards/key/{each}-1/0.part" for each in ("20260101T000000", "29990101T000000")
+        )
+        for path in (dead, old.replace("key", "old"), new):
+            store.write(path, b"rows")
+        store.write("datasets/broken/versions/1.json", b"{")
+        given = ["store", "gc", "--keep-last", "9", "--older-than", "0d", "--store", store.url]
+        assert main([*given, "--dry-run"]) == 0
+        said = capsys.readouterr().out
+        assert (
+            "2 files of registrations that died, and of rows on their way to workers would" in said
+        )
+        assert "not looked into: dataset broken: " in said
+        assert main([*given, "--yes"]) == 0
+        assert "0 environments of this machine deleted" in capsys.readouterr().out
+        assert not store.exists(dead)
+        assert list(store.list("shards/")) == [new]
+
     def test_it_wants_a_yes_and_an_age(self, store, capsys, monkeypatch) -> None:
         monkeypatch.setattr("sys.stdin", io.StringIO())
         assert main([*self.WORDS, "--store", store.url]) == 2

@@ -5,6 +5,7 @@ import re
 import pytest
 from prefect.utilities.callables import parameter_schema
 
+from partwise.errors import InputError
 from partwise.flows import (
     compare_models,
     evaluate_predictions,
@@ -20,7 +21,8 @@ from partwise.flows import (
     train_models,
     validate_exports,
 )
-from partwise.flows.operations.deploy import for_form
+from partwise.flows.operations.prefect_deploy import form_of
+from partwise.flows.orchestration.prefect_flow import PrefectFlow
 from tests.lazily import Lazily
 
 validation = Lazily("prefect.utilities.schema_tools.validation")
@@ -57,9 +59,29 @@ FILLED_IN = {
 }
 
 
+def form(name):
+    return form_of(FLOWS[name]).model_dump_for_openapi()
+
+
+def test_prefect_makes_no_form_of_a_flow_until_somebody_asks_for_it():
+    """It takes pydantic 0.4 s, and a flow run needs none."""
+    flow = PrefectFlow(train_models)
+    assert "parameters" not in vars(flow)
+    assert flow.parameters == parameter_schema(train_models.flow)
+    assert set(flow.parameters.properties) == set(form("train-models")["properties"])
+    with pytest.raises(InputError, match=r"partition_by: Field required"):
+        flow.validate_parameters({"data": "rows.parquet"})
+
+
+def test_what_a_deployment_writes_into_its_form_is_in_no_other_one():
+    # As Prefect does for a block that is given in prefect.yaml.
+    form_of(train_models).properties["store"]["enum"] = ["mine"]
+    assert "enum" not in form("train-models")["properties"]["store"]
+
+
 @pytest.mark.parametrize("name", FLOWS)
 def test_a_form_sends_its_defaults_and_none_is_null(name):
-    schema = parameter_schema(FLOWS[name]).model_dump_for_openapi()
+    schema = form(name)
     fields = schema["properties"]
     defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
     sent = {name: FILLED_IN[name] for name in schema.get("required", [])} | defaults
@@ -76,7 +98,7 @@ def test_a_form_sends_its_defaults_and_none_is_null(name):
 
 @pytest.mark.parametrize("name", FLOWS)
 def test_a_form_does_not_speak_of_what_it_cannot_hold(name):
-    fields = for_form(parameter_schema(FLOWS[name]).model_dump_for_openapi())["properties"]
+    fields = form(name)["properties"]
     for field, texts in fields.items():
         text = texts.get("description", "")
         assert "From Python" not in text, field
@@ -87,7 +109,7 @@ def test_a_form_does_not_speak_of_what_it_cannot_hold(name):
 
 @pytest.mark.parametrize("name", FLOWS)
 def test_a_form_says_first_what_is_the_flows_own(name):
-    fields = list(for_form(parameter_schema(FLOWS[name]).model_dump_for_openapi())["properties"])
+    fields = list(form(name)["properties"])
     run = [each for each in ("run_id", "store", "on_existing_artifacts") if each in fields]
     rest = [each for each in ("version", "cluster", "execution") if each in fields]
     rest += ["infrastructure"] if name == "run-script" else []
@@ -98,5 +120,5 @@ def test_a_form_says_first_what_is_the_flows_own(name):
 @pytest.mark.parametrize("name", FLOWS)
 def test_no_word_of_a_form_is_taken_for_a_tag(name):
     """Prefect's page shows descriptions as Markdown, which leaves out what looks like HTML."""
-    text = str(parameter_schema(FLOWS[name]).model_dump_for_openapi())
+    text = str(form(name))
     assert re.findall(r"<\w[^<>]*>", text) == []

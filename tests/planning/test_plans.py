@@ -46,10 +46,8 @@ from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import KeyClass, KeyColumn, key_columns
 from partwise.trainers import Best, LightGBMTrainer, Linear, Mean, Tuned
 from partwise.transformers.collection import TransformersExport
-
-# Of a module of its own: the fingerprint of code in a module whose import calls pytest goes through
-# all modules of the tests that are loaded, for 15 s.
 from tests.flows.inference_functions import fit_mean as fit
+from tests.planning.with_libraries import WithLibraries
 from tests.run_maker import RunMaker
 
 ROWS = pa.table({"key": ["a", "a", "b"], "day": [1, 2, 3], "sales": [1.0, 2.0, 3.0]})
@@ -74,16 +72,6 @@ def test_a_candidate_without_its_library_is_refused(monkeypatch):
     environment = ResolvedEnvironment(name="mine", python="3.11", platform="linux")
     call = TrainCall(ROWS, "key", trainer, run_id="run")
     assert prepare_training(call, open_source(ROWS), packages=environment)
-
-
-class WithLibraries:
-    """A user's trainer, who calls something of his own `libraries`."""
-
-    def __init__(self, libraries):
-        self.libraries = libraries
-
-    def __call__(self, data, context):
-        return None
 
 
 @pytest.mark.parametrize("libraries", [7, "sales", ("nowhere.at.all",), {"books": ["a.b"]}])

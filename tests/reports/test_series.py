@@ -23,6 +23,11 @@ ROWS = pa.table(
 )
 
 
+@pytest.fixture(autouse=True)
+def _label_of_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series, "trained_label", lambda _: "sales")
+
+
 def run_of(rows: dict[str, pa.Table], rows_in_file: int = 5, kind: str = "infer") -> Any:
     """Something that has of a run what is asked of one."""
 
@@ -41,7 +46,7 @@ def run_of(rows: dict[str, pa.Table], rows_in_file: int = 5, kind: str = "infer"
         kind=kind,
         ledger=ledger,
         store=None,
-        document=SimpleNamespace(training_run_id=None),
+        document=SimpleNamespace(training_run_id=None, models=()),
         key_columns=(SimpleNamespace(name="store"),),
         iter_predictions=iter_predictions,
     )

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prefect.settings import Settings
 
-from partwise.flows.orchestration.direct import _may_name_server
+from partwise.flows.orchestration.direct import may_name_server
 
 URL = "http://127.0.0.1:9/api"
 CASES = st.sampled_from([str.upper, str.lower, str.title])
@@ -50,7 +50,7 @@ def test_no_server_that_prefect_finds_is_overlooked(tmp_path_factory, place, cas
         for name, value in write(place, case, table, profile).items():
             patch.setenv(name, value)
         if place == "none":
-            assert not _may_name_server()
+            assert not may_name_server()
         # Prefect reads all of its sources again.
         elif Settings().api.url:
-            assert _may_name_server()
+            assert may_name_server()

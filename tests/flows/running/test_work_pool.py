@@ -1,6 +1,6 @@
 """A call that is sent to a work pool: what is refused before a flow run is made, and how it ends.
 
-A thread stands for the worker here; `tests/flows/operations/test_work_pools.py` has a real one.
+A thread stands for the worker here; `tests/flows/operations/work_pools/` has a real one.
 """
 
 import logging

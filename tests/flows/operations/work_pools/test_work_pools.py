@@ -26,7 +26,14 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from partwise.errors import InputError, RunExistsError
-from partwise.flows.operations.deploy import Deployed, create_pool, deploy, read_project
+from partwise.flows.operations.deploy import (
+    Deployed,
+    begun_deploy,
+    create_pool,
+    deploy,
+    read_project,
+    register,
+)
 from partwise.flows.running.work_pool import call_in_work_pool
 from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
@@ -218,7 +225,9 @@ def deployed(server: str, tmp_path: Path) -> Callable[..., list[Deployed]]:
 
     def call(pool: str | None = None, pool_type: str | None = None) -> list[Deployed]:
         project = read_project(tmp_path, pool)
-        return deploy(project, server, pool_type, keeps_schedules=False)
+        with begun_deploy(project, server) as begun:
+            kinds = register(project, server, pool_type)
+            return deploy(project, server, kinds, begun, keeps_schedules=False)
 
     return call
 
@@ -254,6 +263,31 @@ def test_a_pool_of_another_type_or_of_none_that_there_is_is_refused(deployed) ->
         deployed("there", "docker")
     with pytest.raises(InputError, match="Prefect knows no work pool of type 'quantum'"):
         deployed("new", "quantum")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"n_stores": 3}, r"its parameters: Additional .* \('n_stores' was unexpected\)"),
+        ({"null_keys": 7}, r"the parameter 'null_keys': 7 is not one of \['error', 'drop'"),
+    ],
+)
+def test_a_parameter_that_a_form_has_not_is_named_with_its_deployment(
+    server, tmp_path, wrong, said
+) -> None:
+    """Prefect repeats all of the form: forty thousand characters."""
+    deployment = {
+        "name": "mine",
+        "entrypoint": "partwise.flows.map_partitions.map_partitions",
+        "work_pool": {"name": "refused"},
+        "parameters": {"data": "a", "partition_by": "k", "function": "a:b", **wrong},
+    }
+    (tmp_path / "prefect.yaml").write_text(yaml.safe_dump({"deployments": [deployment]}))
+    project = read_project(tmp_path)
+    with begun_deploy(project, server) as begun:
+        kinds = register(project, server, None)
+        with pytest.raises(InputError, match=f"deployment 'mine': the server refuses {said}"):
+            deploy(project, server, kinds, begun, keeps_schedules=False)
 
 
 @pytest.mark.usefixtures("server")

@@ -1,0 +1,70 @@
+"""Commands in a folder in which `partwise up` is at work, and in one that only looks so."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from partwise.flows.cli.main import _use_server_of_up
+from partwise.flows.operations.services import MARK, Services
+
+URL = "http://127.0.0.1:4999/api"
+TRAIN = ["train", "rows.parquet"]
+
+
+@pytest.fixture
+def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
+    """What `up` keeps of its server, for which a process stands that does nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "home"))
+    # Set and deleted, so that what the test makes of it ends with the test.
+    monkeypatch.setenv("PREFECT_API_URL", "")
+    monkeypatch.delenv("PREFECT_API_URL")
+    (tmp_path / ".partwise").mkdir()
+    planned = Services.plan(URL, owns_server=True)
+    environment = {**os.environ, MARK: f"{planned.mark}-server"}
+    with subprocess.Popen(["sleep", "60"], env=environment) as process:
+        services = planned.model_copy(update={"pids": {"server": process.pid}})
+        services.write(tmp_path)
+        yield services
+        process.kill()
+
+
+def server_used(*words: str) -> str | None:
+    _use_server_of_up([*words])
+    return os.environ.get("PREFECT_API_URL")
+
+
+@pytest.mark.parametrize("words", [TRAIN, ["runs", "resume", "night"]])
+def test_what_begins_a_run_uses_the_server_and_says_so(services, words, capsys) -> None:
+    assert server_used(*words) == URL
+    assert f"using the Prefect server of `partwise up` here, {URL};" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["runs", "list"], [*TRAIN, "--prefect"], [*TRAIN, "--help"], ["up"], []]
+)
+def test_what_begins_none_or_asks_for_another_does_not(services, words, capsys) -> None:
+    assert server_used(*words) is None
+    assert capsys.readouterr().err == ""
+
+
+def test_who_names_a_server_or_none_is_heard(services, monkeypatch, tmp_path) -> None:
+    for named in ("http://127.0.0.1:1/api", ""):
+        monkeypatch.setenv("PREFECT_API_URL", named)
+        assert server_used(*TRAIN) == named
+    monkeypatch.delenv("PREFECT_API_URL")
+    (tmp_path / "prefect.toml").write_text("[api]\nurl = 'http://127.0.0.1:1/api'\n")
+    assert server_used(*TRAIN) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"mark": "0" * 32}, {"pids": {}}, {"owns_server": False}],
+    ids=["a stranger's process", "it has ended", "a server of somebody else's"],
+)
+def test_a_server_that_is_not_of_this_folder_is_left(services, changes, tmp_path) -> None:
+    services.model_copy(update=changes).write(tmp_path)
+    assert server_used(*TRAIN) is None
