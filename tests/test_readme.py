@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+import partwise
 from partwise.blocks import LocalCluster
 from partwise.engine.driver import plan
 from partwise.exports.proof.judge import close_judges
@@ -397,6 +398,11 @@ def test_every_page_is_one_link_away_and_the_readme_is_short() -> None:
     text = README.read_text()
     assert len(text.splitlines()) <= 150
     assert [page.name for page in (ROOT / "docs").glob("*.md") if page.name not in text] == []
+
+
+def test_every_public_name_stands_on_a_page() -> None:
+    words = set(re.findall(r"\w+", "".join(page.read_text() for page in PAGES)))
+    assert [name for name in partwise.__all__ if name not in words] == []
 
 
 # docs/architecture.md

@@ -1,6 +1,6 @@
 """Each status of a run, everywhere it shows: the page, states, exit codes, events, lists, reports.
 
-The table in docs/operations.md is what is promised, and the enumeration is what there is: a status
+The table in docs/settings.md is what is promised, and the enumeration is what there is: a status
 that is added has to be added to both, and is then looked for everywhere.
 """
 
@@ -47,8 +47,8 @@ ENDED = [status for status in RunStatus if status is not RunStatus.IN_PROGRESS]
 
 
 def promised() -> dict[str, tuple[str, str]]:
-    """By status: the state and the exit code in the table of docs/operations.md."""
-    page = (ROOT / "docs" / "operations.md").read_text()
+    """By status: the state and the exit code in the table of docs/settings.md."""
+    page = (ROOT / "docs" / "settings.md").read_text()
     section = page.partition("## How a run ends")[2].partition("\n## ")[0]
     lines = [line for line in section.splitlines() if re.match(r"\| [A-Z]+", line)]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]

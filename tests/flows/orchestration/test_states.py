@@ -38,7 +38,7 @@ def test_a_lost_worker_is_told_wherever_the_ledger_has_it(row, said) -> None:
 
 
 def test_the_docs_have_each_status_with_its_state_and_exit_code() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "settings.md").read_text()
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
     documented = {row[0]: row for row in rows if row[0] in {*RunStatus}}
     assert {*documented} == {*RunStatus}
