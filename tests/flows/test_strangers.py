@@ -40,6 +40,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("single_shard")]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "scripts"
 LIMIT_S = 240
 """After so long a run hangs."""
+ROUNDS = 300
+"""With three, ports were closed before a busy machine had looked at them."""
 TWO = ScalingConfig(ranks=2)
 SPACE = {"x": uniform(-1, 1)}
 TUNED = {"metric": "loss", "serde": PickleSerde()}
@@ -132,10 +134,10 @@ KINDS: dict[str, Callable[[Place], Run]] = {
     "tune_model, gangs": gang_study,
     "train_distributed, torch": train_together(TorchDistributor(train_net), params={"epochs": 2}),
     "train_distributed, XGBoost": train_together(
-        DistributedXGBoost(label="y", features=("x", "z"), rounds=3)
+        DistributedXGBoost(label="y", features=("x", "z"), rounds=ROUNDS)
     ),
     "train_distributed, LightGBM": train_together(
-        DistributedLightGBM(label="y", features=("x", "z"), rounds=3)
+        DistributedLightGBM(label="y", features=("x", "z"), rounds=ROUNDS)
     ),
     "run_script, torch": torch_script,
 }
