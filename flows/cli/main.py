@@ -274,7 +274,7 @@ def _use_server_of_up(words: list[str]) -> None:
     if not _begins_run(words) or without or "PREFECT_API_URL" in os.environ:
         return
     from partwise.flows.cli import output
-    from partwise.flows.operations.services import Services
+    from partwise.flows.operations.services import Services, answers
     from partwise.flows.orchestration.direct import may_name_server
 
     with suppress(PartwiseError):
@@ -283,7 +283,8 @@ def _use_server_of_up(words: list[str]) -> None:
         # in which one works by chance, names no server.
         if services is None or not services.owns_server or not services.is_alive("server"):
             return
-        if not may_name_server():
+        # One that is starting yet, or hangs, would end a call that needs none.
+        if not may_name_server() and answers(services.api_url):
             os.environ["PREFECT_API_URL"] = services.api_url
             output.tell(
                 f"using the Prefect server of `partwise up` here, {services.api_url}; "

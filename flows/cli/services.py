@@ -99,7 +99,8 @@ def up(*, port: Port = None) -> int:
                 services = _start_server(folder, services)
                 services = _start_reports(folder, services)
                 _await_servers(folder, services)
-                [(pool, kind)] = (kinds := register(project, url, None)).items()
+                kinds = register(project, url, None)
+                [(pool, kind)] = kinds.items()
                 services, is_at_work = _start_worker(folder, services, pool, kind)
                 deployed = _deploy(project, url, kinds, begun, keeps_schedules=True)
                 limit_s = local_services.WORKER_START_S

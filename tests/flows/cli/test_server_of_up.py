@@ -2,7 +2,9 @@
 
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -10,12 +12,20 @@ import pytest
 from partwise.flows.cli.main import _use_server_of_up
 from partwise.flows.operations.services import MARK, Services
 
-URL = "http://127.0.0.1:4999/api"
 TRAIN = ["train", "rows.parquet"]
 
 
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """Of a server that answers anything, if only by a refusal."""
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/api"
+        server.shutdown()
+
+
 @pytest.fixture
-def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
+def services(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
     """What `up` keeps of its server, for which a process stands that does nothing."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "home"))
@@ -23,7 +33,7 @@ def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servic
     monkeypatch.setenv("PREFECT_API_URL", "")
     monkeypatch.delenv("PREFECT_API_URL")
     (tmp_path / ".partwise").mkdir()
-    planned = Services.plan(URL, owns_server=True)
+    planned = Services.plan(url, owns_server=True)
     environment = {**os.environ, MARK: f"{planned.mark}-server"}
     with subprocess.Popen(["sleep", "60"], env=environment) as process:
         services = planned.model_copy(update={"pids": {"server": process.pid}})
@@ -38,9 +48,9 @@ def server_used(*words: str) -> str | None:
 
 
 @pytest.mark.parametrize("words", [TRAIN, ["runs", "resume", "night"]])
-def test_what_begins_a_run_uses_the_server_and_says_so(services, words, capsys) -> None:
-    assert server_used(*words) == URL
-    assert f"using the Prefect server of `partwise up` here, {URL};" in capsys.readouterr().err
+def test_what_begins_a_run_uses_the_server_and_says_so(services, words, url, capsys) -> None:
+    assert server_used(*words) == url
+    assert f"using the Prefect server of `partwise up` here, {url};" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -62,8 +72,13 @@ def test_who_names_a_server_or_none_is_heard(services, monkeypatch, tmp_path) ->
 
 @pytest.mark.parametrize(
     "changes",
-    [{"mark": "0" * 32}, {"pids": {}}, {"owns_server": False}],
-    ids=["a stranger's process", "it has ended", "a server of somebody else's"],
+    [
+        {"mark": "0" * 32},
+        {"pids": {}},
+        {"owns_server": False},
+        {"api_url": "http://127.0.0.1:9/api"},
+    ],
+    ids=["a stranger's process", "it has ended", "a server of somebody else's", "it starts yet"],
 )
 def test_a_server_that_is_not_of_this_folder_is_left(services, changes, tmp_path) -> None:
     services.model_copy(update=changes).write(tmp_path)
