@@ -5,20 +5,19 @@ call had named it, so that a resume goes on with it.
 """
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from partwise.calls.call import Call
 from partwise.calls.partitions import InferCall
 from partwise.choices import ASKS_PREVIOUS
-from partwise.errors import PartwiseError, RunNotFoundError
+from partwise.errors import RunNotFoundError
 from partwise.planning.models import written_arguments
-from partwise.runs.contents import READ_THREADS, list_runs
+from partwise.runs.contents import list_runs
 from partwise.runs.documents import RUN_SCHEME
+from partwise.runs.earlier_runs import newest_runs
 from partwise.runs.exports import exported_as
 from partwise.runs.kinds import KINDS
 from partwise.runs.run import Run
@@ -134,24 +133,3 @@ def newest_run(store: Store, fits: Callable[[Run], bool], pattern: str = "*") ->
     """Return the first of `newest_runs` whose ID is of a pattern; None: there is none."""
     found = newest_runs(store, fits, lambda run_id: fnmatchcase(run_id, pattern))
     return found[0] if found else None
-
-
-def newest_runs(
-    store: Store, fits: Callable[[Run], bool], is_meant: Callable[[str], bool]
-) -> list[Run]:
-    """Return the runs that have done a partition and fit, those that were complete last first.
-
-    `is_meant` chooses by the ID, before a run is opened. One that cannot be read is left out.
-    """
-
-    def ended(run_id: str) -> tuple[datetime, str, Run] | None:
-        with suppress(PartwiseError):
-            run = Run.open(run_id, store)
-            if run.shown is not None and run.shown.counts.get("DONE") and fits(run):
-                return run.shown.finished_at, run_id, run
-        return None
-
-    names = [each for each in list_runs(store) if is_meant(each)]
-    with ThreadPoolExecutor(READ_THREADS) as threads:
-        found = [each for each in threads.map(ended, names) if each is not None]
-    return [run for *_, run in sorted(found, key=lambda each: each[:2], reverse=True)]

@@ -5,7 +5,6 @@ nightly-2026-11-25 differ in numbers alone. Which ones are asked is found once, 
 stands with the other models in the document of the run, so that a resume goes on with it.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,16 +17,14 @@ from partwise.choices import ASKS_PREVIOUS
 from partwise.errors import InputError, PartwiseError, RunNotFoundError
 from partwise.formatting import counted
 from partwise.planning.models import UsedModels, open_models, written_arguments
-from partwise.planning.named_runs import newest_runs
 from partwise.runs.documents import RUN_SCHEME
+from partwise.runs.earlier_runs import alike, earlier_runs
 from partwise.runs.run import Run
 from partwise.runs.stored_models import ModelSet
 from partwise.store.store import Store
 
 MOST_RUNS = 30
 """So many earlier runs are looked at: a month of nights."""
-_MADE_UP = re.compile(r".*-\d{8}-\d{6}-[0-9a-f]{4}")
-"""An ID that nobody chose, which says nothing of where a run belongs."""
 
 
 def with_previous_models(used: UsedModels, call: InferCall, store: Store) -> tuple[UsedModels, str]:
@@ -50,7 +47,9 @@ def with_previous_models(used: UsedModels, call: InferCall, store: Store) -> tup
     is_alike = _alike(first.name.removeprefix(RUN_SCHEME))
     names = _names_of_before(call, store, is_alike)
     if names is None:
-        opened = _models_of_runs(_earlier_runs(first, is_alike, store), call, used, store)
+        earlier = earlier_runs(Run.open(first.name.removeprefix(RUN_SCHEME), store), MOST_RUNS)
+        runs = [f"{RUN_SCHEME}{run.run_id}" for run in earlier]
+        opened = _models_of_runs(runs, call, used, store)
         previous = [models for models in _of_other_keys(first, opened) if models.models.num_rows]
     else:
         kept = (open_models(name, store, call.format, used.reader) for name in names)
@@ -71,15 +70,14 @@ def _describe(first: ModelSet, previous: Sequence[ModelSet]) -> str:
 
 def _alike(run_id: str) -> Callable[[str], bool]:
     """Return what tells the IDs that differ from one in their numbers alone."""
-    texts = re.split(r"\d+", run_id)
-    if len(texts) == 1 or _MADE_UP.fullmatch(run_id):
+    is_alike = alike(run_id)
+    if is_alike is None:
         raise InputError(
             f"on_missing_model asks runs before {run_id!r}, which differ from it in the numbers of "
             "their IDs alone, as nightly-2026-11-25 from nightly-2026-11-26; of this ID none can "
             "be known: name them in fallback, as run://RUN."
         )
-    pattern = re.compile(r"\d+".join(map(re.escape, texts)))
-    return lambda other: other != run_id and pattern.fullmatch(other) is not None
+    return is_alike
 
 
 def _names_of_before(
@@ -101,19 +99,6 @@ def _names_of_before(
             break
         names.append(name)
     return names
-
-
-def _earlier_runs(first: ModelSet, is_alike: Callable[[str], bool], store: Store) -> list[str]:
-    """Return the names of the runs before one, the newest first."""
-    named = Run.open(first.name.removeprefix(RUN_SCHEME), store)
-    ended = None if named.shown is None else named.shown.finished_at
-
-    def fits(run: Run) -> bool:
-        is_earlier = ended is None or (run.shown is not None and run.shown.finished_at < ended)
-        return is_earlier and (run.kind, run.key_columns) == (named.kind, named.key_columns)
-
-    found = newest_runs(store, fits, is_alike)[:MOST_RUNS]
-    return [f"{RUN_SCHEME}{run.run_id}" for run in found]
 
 
 def _models_of_runs(
