@@ -98,8 +98,8 @@ def picture_of(
                 x=float(scale.place(first[i])),
                 y=round(100 - float(scale.place(second[i])), 2),
                 kind=_kind(float(gain[i]), is_known=is_known),
-                text=f"{key_of(int(rows[i]))}: {number(first[i])} in {names[0]}, "
-                f"{number(second[i])} in {names[1]}",
+                text=f"{key_of(int(rows[i]))}: {names[0]} {number(first[i])}, "
+                f"{names[1]} {number(second[i])}",
             )
             for i in _drawn(len(rows), order)
         ),
@@ -107,7 +107,7 @@ def picture_of(
         is_log=scale.is_log,
         gains=tuple(row(i) for i in reversed(order[-NAMED:].tolist()) if gain[i] > 0),
         losses=tuple(row(i) for i in order[:NAMED].tolist() if gain[i] < 0),
-        titles=(f"Better in {names[1]} by most", f"Worse in {names[1]} by most")
+        titles=(f"Better by most: {names[1]}", f"Worse by most: {names[1]}")
         if is_known
         else ("Rose most", "Fell most"),
         names=names,

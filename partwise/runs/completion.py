@@ -205,8 +205,8 @@ def describe(
 ) -> str:
     """Return a sentence about a run's end; where all were skipped, with the `reasons` for it."""
     total = counted(sum(counts.values()), "partition")
-    parts = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
-    before = f" {kept} {'was' if kept == 1 else 'were'} kept from before." if kept else ""
+    parts = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
+    before = f" {kept:,} {'was' if kept == 1 else 'were'} kept from before." if kept else ""
     dropped = ending.dropped_rows
     were = "was" if dropped == 1 else "were"
     without = f" {counted(dropped, 'row')} with a null key {were} dropped." if dropped else ""

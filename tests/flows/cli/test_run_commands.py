@@ -373,8 +373,8 @@ class TestCompare:
         text = page.read_text()
         assert text.count("<circle") == 3
         assert "B is better for 1, worse for 1, equal for 1." in text
-        assert "<title>&lt;b&gt;a: 1 in A, 0.5 in B</title>" in text
-        assert "<h3>Better in B by most</h3>" in text
+        assert "<title>&lt;b&gt;a: A 1, B 0.5</title>" in text
+        assert "<h3>Better by most: B</h3>" in text
         assert not re.search("<script|https?:|<b>a", text)
         for words, reason in (
             (("--to", page), "exists"),
