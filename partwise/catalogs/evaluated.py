@@ -5,7 +5,9 @@ A run of evaluate_predictions keeps it in its ledger as metrics, by the names th
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from partwise.catalogs.measured import Measured
 from partwise.errors import InputError, PartwiseError
 from partwise.formatting import counted
 from partwise.runs.contents import READ_THREADS, list_runs
+from partwise.runs.earlier_runs import earlier_runs
 from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import ONLY, Run
 from partwise.store.store import Store
@@ -54,6 +57,11 @@ _DRIFT = ("p_value", "psi", "psi_by_chance", "missing_then", "missing_now", "new
 _TIME = pa.timestamp("us", tz="UTC")
 DRIFT_LEVEL = 0.01
 """Of the features that are flagged over all keys, at most this share is so by chance."""
+
+MOST_NIGHTS = 30
+"""So many evaluations, one a night, are looked at: a month of them."""
+MOST_CELLS = 1_000_000
+"""Of all nights together no more rows of ledgers are read: it is done as a run ends."""
 
 WORSE, NO_MODEL = "worse", "no model"
 VERDICTS = {
@@ -241,6 +249,54 @@ def evaluations_of(catalog: Catalog, key: Key = ONLY) -> pa.Table:
     if not found:
         return pa.table({"evaluation": pa.array([], pa.string())})
     return pa.concat_tables(found, promote_options="permissive").sort_by("finished_at")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Nights:
+    """The metric of some keys in m evaluations, the oldest first."""
+
+    finished_at: tuple[datetime, ...]
+    """When each but the last was complete, of shape (m - 1,)."""
+    values: np.ndarray
+    """Of shape (m, n) for n keys; NaN where a night has no value of a key."""
+
+
+def nights_of(run: Run, partition_ids: Sequence[str]) -> Nights:
+    """Return the metric of keys in an evaluation and in those of the nights before it.
+
+    Nights before are runs of evaluate_predictions whose IDs differ from this one in numbers alone,
+    of the same key columns, label, metric and direction. At most `MOST_NIGHTS` are read, and fewer
+    where they have many keys: `MOST_CELLS` rows of ledgers in all.
+    """
+    own = Measured.of(run)
+
+    def is_same(other: Measured) -> bool:
+        return other.metric == own.metric and all(
+            other.arguments.get(name) == own.arguments.get(name) for name in ("label", "direction")
+        )
+
+    places = pa.array(partition_ids, pa.string())
+
+    def values(found: Measured) -> np.ndarray:
+        rows = pc.index_in(places, value_set=found.keys["partition_id"].combine_chunks())
+        known = pc.is_valid(rows).to_numpy(zero_copy_only=False)
+        chosen = np.full(len(places), np.nan)
+        chosen[known] = found.column(found.metric)[rows.drop_null().to_numpy()]
+        return chosen
+
+    finished: list[datetime] = []
+    nights = [values(own)]
+    read = own.keys.num_rows
+    for earlier in earlier_runs(run, MOST_NIGHTS - 1):
+        with suppress(PartwiseError):  # removed meanwhile, or damaged
+            found = Measured.of(earlier)
+            read += found.keys.num_rows
+            if read > MOST_CELLS:
+                break
+            if is_same(found) and earlier.shown is not None:
+                finished.append(earlier.shown.finished_at)
+                nights.append(values(found))
+    return Nights(finished_at=tuple(reversed(finished)), values=np.array(nights[::-1]))
 
 
 def _evaluated(kind: type[Evaluated], run: Run) -> Evaluated:

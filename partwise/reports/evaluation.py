@@ -19,10 +19,13 @@ from partwise.catalogs.evaluated import (
     VERDICTS,
     WORSE,
     Evaluated,
+    Nights,
+    nights_of,
 )
-from partwise.formatting import number
+from partwise.formatting import counted, number
 from partwise.reports.comparison import metric_change
 from partwise.reports.comparison_page import MetricPicture, picture_of
+from partwise.reports.scales import Scale
 from partwise.runs.run import Run
 from partwise.tables.column_names import names_in_words
 
@@ -43,6 +46,19 @@ class WorstKey:
     """Features that drifted; empty: none did."""
     dots: tuple[tuple[float, float], ...]
     """Places in percent: what came true from the left, what was predicted from the bottom."""
+    nights: "ErrorOverNights | None"
+    """None: no night before has a value of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorOverNights:
+    """The metric of a key in some evaluations, the oldest first, as a line."""
+
+    line: str
+    """Through the nights that have a value, as SVG's `points`, in percent of width and height."""
+    level: float
+    """Where the metric of before stands, in percent from the top; NaN: it is not known."""
+    words: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +132,10 @@ def _worst(run: Run, found: Evaluated, key_of: Callable[[int], str]) -> list[Wor
     places = places[np.argsort(-increases, kind="stable")][:MOST_WORST]
     if not len(places):
         return []
+    names = found.keys["partition_id"].take(places).to_pylist()
+    nights = nights_of(run, names)
     worst = []
-    for place in places:
-        name = found.keys["partition_id"][int(place)].as_py()
+    for row, (place, name) in enumerate(zip(places, names, strict=True)):
         rows_then = found.rows_then[place]
         worst.append(
             WorstKey(
@@ -129,9 +146,31 @@ def _worst(run: Run, found: Evaluated, key_of: Callable[[int], str]) -> list[Wor
                 rows=int(found.counts[LABELLED][place]),
                 drifted=names_in_words(_drifted(found, int(place)), 5),
                 dots=_dots(run, name, found.label),
+                nights=_over_nights(nights, row, float(found.values_then[place])),
             )
         )
     return worst
+
+
+def _over_nights(nights: Nights, key: int, before: float) -> ErrorOverNights | None:
+    """Return the line of one of the keys that were looked up."""
+    values = nights.values[:, key]
+    known = np.flatnonzero(np.isfinite(values))
+    if len(known) < 2:
+        return None
+    finite = np.r_[values[known], before if np.isfinite(before) else values[known[0]]]
+    # From nothing, so that a line that rises by a little does not look like one that doubles.
+    low, high = min(0.0, float(finite.min())), max(0.0, float(finite.max()))
+    scale = Scale(low=low, high=high if high > low else low + 1.0)
+    across = 100 * known / (len(values) - 1)
+    points = zip(across, 100 - scale.place(values[known]), strict=True)
+    lowest, highest = number(float(values[known].min())), number(float(values[known].max()))
+    since = nights.finished_at[known[0]]
+    return ErrorOverNights(
+        line=" ".join(f"{x:.4g},{y:.4g}" for x, y in points),
+        level=round(100 - float(scale.place(before)), 2),
+        words=f"{counted(len(known), 'night')} since {since:%Y-%m-%d}: {lowest} to {highest}",
+    )
 
 
 def _drifted(found: Evaluated, place: int | None = None) -> list[str]:

@@ -87,7 +87,8 @@ def write_report(run: Run) -> str:
 def render_report(run: Run) -> str:
     """Return the report of a run, as it stands: one HTML file without references to others.
 
-    The same complete run gives the same report.
+    The same complete run gives the same report, for as long as the store has the evaluations
+    before it.
     """
     ledger = run.ledger
     key_of = _key_reader(ledger)

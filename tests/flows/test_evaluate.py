@@ -22,6 +22,7 @@ from partwise.flows import (
     train_models,
 )
 from partwise.flows.cli.main import main
+from partwise.formatting import number
 from partwise.outcomes import RunStatus
 from partwise.reports.evaluation import describe_evaluation
 from partwise.runs.key_texts import key_reader
@@ -287,6 +288,29 @@ def test_the_report_shows_the_keys_that_got_worse_with_their_rows(evaluate, stor
     assert "labels that nobody predicted" not in page
 
 
+def test_the_report_shows_the_error_of_the_nights_before(evaluate, store):
+    """Of nights of the same kind; not of another label's, another metric's or a later one's."""
+    nights = [evaluate(labels_of(sales(2)), run_id="over-2026-03-01")]
+    nights += [
+        evaluate(labels_of(sales(2, shift=night)), run_id=f"over-2026-03-{night:02}")
+        for night in (2, 3)
+    ]
+    evaluate(labels_of(sales(2, shift=9)), run_id="over-2026-03-04", metric="mae")
+    last = evaluate(labels_of(sales(2, shift=5)), run_id="over-2026-03-05")
+    evaluate(labels_of(sales(2, shift=7)), run_id="over-2026-03-06")
+    [worst] = describe_evaluation(last, key_reader(last.ledger)).worst
+    found = [by_key(Evaluated.of(run))["b"]["rmse"] for run in [*nights, last]]
+    assert worst.nights.words == (
+        f"4 nights since {nights[0].summary.finished_at:%Y-%m-%d}: "
+        f"{number(min(found))} to {number(max(found))}"
+    )
+    points = [tuple(map(float, point.split(","))) for point in worst.nights.line.split()]
+    assert [x for x, _ in points] == pytest.approx([0, 100 / 3, 200 / 3, 100], abs=0.1)
+    # From zero at the bottom to the largest at the top.
+    assert [(100 - y) / 100 * max(found) for _, y in points] == pytest.approx(found, abs=0.02)
+    assert "nights before" in Path(last.report()).read_text()
+
+
 def test_features_that_drifted_are_named_and_no_others(evaluate, store):
     rows = sales(2, shift=5)
     key, x = np.array(rows["key"].to_pylist()), rows["x"].to_numpy()
@@ -326,9 +350,9 @@ def keep(store: Path, requests, **options) -> KeptRequests:
         PredictorOptions(format="native", fallback=(0.0,))
     )
     kept = KeptRequests(opened, "sales", KeepOptions(fraction=1, **options))
-    for number, (columns, n_rows, key) in enumerate(requests):
+    for place, (columns, n_rows, key) in enumerate(requests):
         question = Question(columns=columns, n_rows=n_rows, key=key, extra="ignore")
-        kept.offer(question, predictor.answer(question), predictor.current, f"id-{number}")
+        kept.offer(question, predictor.answer(question), predictor.current, f"id-{place}")
     kept.close()
     predictor.close()
     return kept
