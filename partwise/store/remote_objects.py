@@ -8,6 +8,7 @@ an empty file overwrites another), and their caches are off (other processes wri
 import contextlib
 import errno
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,8 @@ from typing import Any
 CONNECT_S = 5.0
 ANSWER_S = 20.0
 """For so long a bucket of S3 may say nothing; then it is asked again, 15 times in all."""
+RECEIVE_S = 60.0
+"""For so long a bucket of S3 may take nothing of what it is sent; likewise, on Linux."""
 _TAKEN = {"PreconditionFailed", "412", "BlobAlreadyExists"}
 _RACES = {"ConditionalRequestConflict", "409"}
 _OUT_OF_RANGE = {"InvalidRange", "416"}
@@ -61,12 +64,14 @@ def _build_filesystem(
     options |= credentials
     match protocol:
         case "s3":
-            limits = {"connect_timeout": CONNECT_S, "read_timeout": ANSWER_S}
-            options["config_kwargs"] = limits
+            options["config_kwargs"] = {
+                "connect_timeout": CONNECT_S,
+                "read_timeout": ANSWER_S,
+                "connector_args": {"socket_factory": _open_socket},
+            }
+            options["session"] = _session(profile)
             options["endpoint_url"] = endpoint_url
             options["client_kwargs"] = {"region_name": region} if region else {}
-            if profile:
-                options["profile"] = profile
         case "gs" if endpoint_url:
             options["endpoint_url"] = endpoint_url
     build: Any = fsspec.filesystem
@@ -75,6 +80,35 @@ def _build_filesystem(
     # six minutes, and one that takes none after one.
     filesystem.retries = 3
     return filesystem
+
+
+def _session(profile: str | None) -> Any:
+    """Return a session of botocore whose uploads do not ask whether they may begin.
+
+    To ask, by `Expect: 100-continue`, is a round trip more for each object. And aiohttp waits for
+    that answer without any limit: a server that takes connections and says nothing, or is cut off
+    just then, would keep a worker for ever.
+    """
+    import aiobotocore.session
+    from botocore.handlers import add_expect_header
+
+    build: Any = aiobotocore.session.AioSession
+    session = build(profile=profile)
+    session.unregister("before-call.s3", add_expect_header)
+    return session
+
+
+def _open_socket(address: tuple[Any, ...]) -> socket.socket:
+    """Return a socket on which it is an error that nothing is received for `RECEIVE_S`.
+
+    No limit of aiohttp holds while a large object is on its way, and Linux itself gives up after a
+    quarter of an hour. `address` is as `socket.getaddrinfo` has it.
+    """
+    family, kind, protocol, *_ = address
+    opened = socket.socket(family, kind, protocol)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * RECEIVE_S))
+    return opened
 
 
 class RemoteObjects:
