@@ -15,7 +15,7 @@ from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.documents import CATALOGS, versions_of
 from partwise.catalogs.evaluated import evaluations_of
 from partwise.flows.cli import output
-from partwise.flows.cli.options import Json, StoreUrl
+from partwise.flows.cli.options import AnyStore, Json
 from partwise.flows.cli.pages import check_page, write_page
 from partwise.flows.cli.parsing import COMMON
 from partwise.formatting import counted, shortened
@@ -37,16 +37,16 @@ _CHAMPION = ("run_id", "generation", "since_version", "margin", "reason", "pinne
 
 
 @catalog.command(name="list")
-def print_catalogs(*, store: StoreUrl = "artifacts", as_json: Json = False) -> int:
+def print_catalogs(*, store: AnyStore = "artifacts", as_json: Json = False) -> int:
     """List the catalogs in a store, each with its newest version.
 
     One that cannot be read has no version, and the reason stands below; the exit code stays 0.
 
     Args:
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per catalog.
     """
-    opened = Store.parse(store)
+    opened = Store.of(store)
     rows: list[tuple[Any, ...]] = []
     unreadable: dict[str, str] = {}
     for name in filter(is_name, opened.list_folder(CATALOGS)):
@@ -87,7 +87,7 @@ def show_catalog(
     to: Path | None = None,
     in_browser: Annotated[bool, Parameter(name="--open")] = False,
     force: bool = False,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
     """Show a version of a catalog: how it came about, and the champions of its first keys.
@@ -98,11 +98,11 @@ def show_catalog(
         to: Write it to this .html file as well, with what it changed and pictures of its metrics.
         in_browser: Open that page in a browser.
         force: Replace a file that is there.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object, and one per key.
     """
     check_page(to, in_browser=in_browser, as_json=as_json, force=force)
-    opened = Catalog.open(name, Store.parse(store))
+    opened = Catalog.open(name, Store.of(store))
     table = opened.table.slice(0, most)
     if as_json:
         output.print_json(_record(opened))
@@ -140,7 +140,7 @@ def compare_versions(
     /,
     *,
     most: Annotated[int, Parameter(validator=Number(gte=0))] = 100,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
     """Compare two versions: which keys got another champion, came, went, were pinned or retired.
@@ -149,10 +149,10 @@ def compare_versions(
         before: The earlier version, such as sales@3.
         after: The later version, such as sales@7, or sales for the newest.
         most: How many keys are shown; all with --json.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per key.
     """
-    opened = Store.parse(store)
+    opened = Store.of(store)
     old, new = Catalog.open(before, opened), Catalog.open(after, opened)
     table = old.diff(new)
     if as_json:
@@ -172,17 +172,17 @@ def compare_versions(
 
 @catalog.command(name="history")
 def show_history(
-    name: Name, key: Key, /, *, store: StoreUrl = "artifacts", as_json: Json = False
+    name: Name, key: Key, /, *, store: AnyStore = "artifacts", as_json: Json = False
 ) -> int:
     """Show which champions a key has had, on what grounds, and how what they predicted came true.
 
     Args:
         name: The catalog.
         key: The key, with commas between several columns, or its partition_id.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per version that changed it, and per evaluation.
     """
-    opened = Catalog.open(name, Store.parse(store))
+    opened = Catalog.open(name, Store.of(store))
     table, judged = opened.history(key), evaluations_of(opened, key)
     if as_json:
         for row in (*_rows(table), *judged.to_pylist()):
@@ -197,65 +197,65 @@ def show_history(
 
 @catalog.command(name="rollback")
 def roll_back(
-    name: Name, version: int, /, *, store: StoreUrl = "artifacts", as_json: Json = False
+    name: Name, version: int, /, *, store: AnyStore = "artifacts", as_json: Json = False
 ) -> int:
     """Make a version with the rows of an earlier one; pinned keys stay as they are.
 
     Args:
         name: The catalog.
         version: The number of the version to go back to.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object.
     """
-    before = Catalog.open(name, Store.parse(store))
+    before = Catalog.open(name, Store.of(store))
     return _tell(before, before.rollback(version), as_json)
 
 
 @catalog.command(name="pin")
 def pin_keys(
-    name: Name, /, *keys: Key, store: StoreUrl = "artifacts", as_json: Json = False
+    name: Name, /, *keys: Key, store: AnyStore = "artifacts", as_json: Json = False
 ) -> int:
     """Have keys keep their champions, whatever a promotion would change.
 
     Args:
         name: The catalog.
         keys: The keys, each with commas between several columns, or their partition_ids.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object.
     """
-    before = Catalog.open(name, Store.parse(store))
+    before = Catalog.open(name, Store.of(store))
     return _tell(before, before.pin(keys), as_json)
 
 
 @catalog.command(name="unpin")
 def unpin_keys(
-    name: Name, /, *keys: Key, store: StoreUrl = "artifacts", as_json: Json = False
+    name: Name, /, *keys: Key, store: AnyStore = "artifacts", as_json: Json = False
 ) -> int:
     """Have promotions change the champions of pinned keys again.
 
     Args:
         name: The catalog.
         keys: The keys, as `pin` takes them.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object.
     """
-    before = Catalog.open(name, Store.parse(store))
+    before = Catalog.open(name, Store.of(store))
     return _tell(before, before.unpin(keys), as_json)
 
 
 @catalog.command(name="retire")
 def retire_keys(
-    name: Name, /, *keys: Key, store: StoreUrl = "artifacts", as_json: Json = False
+    name: Name, /, *keys: Key, store: AnyStore = "artifacts", as_json: Json = False
 ) -> int:
     """Take the champions of keys away: inference goes on to its next level for them.
 
     Args:
         name: The catalog.
         keys: The keys, as `pin` takes them.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object.
     """
-    before = Catalog.open(name, Store.parse(store))
+    before = Catalog.open(name, Store.of(store))
     return _tell(before, before.retire(keys), as_json)
 
 
@@ -267,7 +267,7 @@ def show_in_mlflow(
     tracking_uri: Annotated[str, Parameter(env_var="MLFLOW_TRACKING_URI")],
     experiment: str = "",
     model: str = "",
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
     """Show a version of a catalog in MLflow: a run, and a version of one registered model.
@@ -279,12 +279,12 @@ def show_in_mlflow(
         tracking_uri: Of the MLflow server, such as http://mlflow:5000.
         experiment: The experiment. Default: it has the catalog's name.
         model: The registered model. Default: it has the catalog's name.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object.
     """
     from partwise.publishing import mlflow_view
 
-    found = Catalog.open(name, Store.parse(store))
+    found = Catalog.open(name, Store.of(store))
     shown = mlflow_view.show_in_mlflow(found, tracking_uri, experiment=experiment, model=model)
     if as_json:
         output.print_json({"reference": found.reference, **asdict(shown)})
@@ -299,19 +299,19 @@ def show_in_mlflow(
 
 
 @catalog.command(name="verify")
-def verify(reference: Reference, /, *, store: StoreUrl = "artifacts", as_json: Json = False) -> int:
+def verify(reference: Reference, /, *, store: AnyStore = "artifacts", as_json: Json = False) -> int:
     """Read all of a catalog, its models too, and compare it with every checksum.
 
     The exit code is 1 where something differs.
 
     Args:
         reference: The catalog, all versions of it, or one.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per damage.
     """
     from partwise.catalogs.verification import verify_catalog
 
-    found = verify_catalog(reference, Store.parse(store))
+    found = verify_catalog(reference, Store.of(store))
     return output.print_damages(
         found.damages, found.files, found.size_bytes, found.name, as_json=as_json
     )
@@ -325,7 +325,7 @@ def collect_versions(
     keep: Annotated[int, Parameter(validator=Number(gte=1))] = 30,
     older_than_days: Annotated[float, Parameter(validator=Number(gte=0))] = 30.0,
     dry_run: bool = False,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
     """Remove old versions, and what promotions left behind that died.
@@ -337,14 +337,14 @@ def collect_versions(
         keep: How many of the newest versions stay in any case.
         older_than_days: Only those go that were made so many days ago.
         dry_run: Only list what would go.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per file.
     """
     from partwise.catalogs.garbage import collect_catalog_garbage
 
     age = timedelta(days=older_than_days)
     found = collect_catalog_garbage(
-        Store.parse(store), name, keep=keep, older_than=age, dry_run=dry_run
+        Store.of(store), name, keep=keep, older_than=age, dry_run=dry_run
     )
     output.print_garbage(found, name, dry_run=dry_run, as_json=as_json)
     return 0

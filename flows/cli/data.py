@@ -19,7 +19,7 @@ from partwise.datasets.manifest import DATASETS, ColumnDocument, parse_dataset
 from partwise.flows.cli import output
 from partwise.flows.cli.input_files import FileOptions
 from partwise.flows.cli.news import plain_news
-from partwise.flows.cli.options import Json, Names, StoreUrl
+from partwise.flows.cli.options import AnyStore, Json, Names
 from partwise.flows.cli.parsing import COMMON, parse_condition, split_names
 from partwise.formatting import key_text, shortened, size
 from partwise.runs.contents import list_runs
@@ -50,7 +50,7 @@ def register_dataset(
     columns: Names = (),
     description: str = "",
     files: FileOptions = _FILES,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
     """Write rows to a store as a new version of a dataset; equal rows make none.
@@ -63,7 +63,7 @@ def register_dataset(
         filter: Rows to keep, such as "price > 0". Given several times, all must hold.
         columns: Columns to keep. Default: all.
         description: A sentence for people.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         files: How the files are read.
         as_json: Print a JSON object.
     """
@@ -74,7 +74,7 @@ def register_dataset(
         done = registration.register(
             name,
             open_rows(files.of(source)),
-            store=Store.parse(store),
+            store=Store.of(store),
             columns=split_names(columns) or None,
             filter=[parse_condition(text) for text in filter] or None,
             exclude=split_names(exclude),
@@ -94,17 +94,17 @@ def register_dataset(
 
 
 @data.command(name="list")
-def print_datasets(*, store: StoreUrl = "artifacts", as_json: Json = False) -> int:
+def print_datasets(*, store: AnyStore = "artifacts", as_json: Json = False) -> int:
     """List the datasets in a store, each with its newest version.
 
     A dataset that cannot be read has no version, and the reason stands below; the others are listed
     all the same, and the exit code stays 0.
 
     Args:
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per dataset.
     """
-    opened = Store.parse(store)
+    opened = Store.of(store)
     found, unreadable = _open_all(opened)
     if as_json:
         for dataset in found:
@@ -152,7 +152,7 @@ def show_dataset(
     /,
     *,
     runs: bool = False,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
     """Show a version of a dataset: columns, marks, statistics, where it came from.
@@ -160,10 +160,10 @@ def show_dataset(
     Args:
         name: The dataset, such as sales@3; without a version the newest.
         runs: Look through all runs of the store for those that read this version.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object.
     """
-    dataset = Dataset.of(name, Store.parse(store))
+    dataset = Dataset.of(name, Store.of(store))
     users = _users(dataset) if runs else None
     if as_json:
         columns = [column.model_dump(mode="json") for column in dataset.manifest.columns]
@@ -194,7 +194,7 @@ def compare_versions(
     *,
     partition_by: Annotated[Names, Parameter(alias="-p")] = (),
     examples: int = 5,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
     """Compare two versions: rows, columns, statistics, and with --partition-by the partitions.
@@ -204,10 +204,10 @@ def compare_versions(
         after: The later version, such as sales@2.
         partition_by: The key column, or several: count the partitions added, removed and changed.
         examples: The most keys to print of each.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object.
     """
-    opened = Store.parse(store)
+    opened = Store.of(store)
     old, new = Dataset.of(before, opened), Dataset.of(after, opened)
     changes = compare_columns(old, new)
     keys = split_names(partition_by)
@@ -233,20 +233,20 @@ def verify_data(
     reference: Reference,
     /,
     *,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
     """Read all of a dataset, and compare it with every checksum; exit code 1 where one differs.
 
     Args:
         reference: The dataset, all versions of it, or one.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per damage.
     """
     from partwise.datasets.verification import verify_dataset
 
     name, version = parse_dataset(reference)
-    found = verify_dataset(name, Store.parse(store), version)
+    found = verify_dataset(name, Store.of(store), version)
     return output.print_damages(found.damages, found.files, found.size_bytes, name, as_json=as_json)
 
 
@@ -257,7 +257,7 @@ def collect_data_garbage(
     *,
     older_than_days: Annotated[float, Parameter(validator=Number(gte=0))] = 7.0,
     dry_run: bool = False,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
     """Delete what registrations left behind when they died, and rows on their way to workers.
@@ -267,13 +267,13 @@ def collect_data_garbage(
             the store, which later runs on the same rows use again.
         older_than_days: How old such rows have to be: a run may be at work on them.
         dry_run: Only list them.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per file.
     """
     from partwise.datasets.garbage import collect_dataset_garbage
     from partwise.shuffle.shard_cache import collect_shards
 
-    opened = Store.parse(store)
+    opened = Store.of(store)
     found: list[tuple[str, int]] = []
     for each in [name] if name else opened.list_folder(DATASETS):
         found += collect_dataset_garbage(opened, each, dry_run=dry_run)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from partwise.errors import InputError
 from partwise.flows.cli import output
 from partwise.flows.cli.exit_codes import FAILURE, SUCCESS
-from partwise.flows.cli.options import ClusterOptions, Json, StoreUrl
+from partwise.flows.cli.options import AnyStore, ClusterOptions, Json
 from partwise.flows.cli.output import console
 from partwise.flows.operations.doctor import Finding, check_installation
 from partwise.flows.operations.versions import list_versions
@@ -16,7 +16,7 @@ _CLUSTER = ClusterOptions()
 
 def doctor(
     *,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     cluster: ClusterOptions = _CLUSTER,
     versions: bool = False,
     notify: str = "",
@@ -25,7 +25,7 @@ def doctor(
     """See whether this machine, a store and a cluster are fit for work.
 
     Args:
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         cluster: The cluster to look at.
         versions: Look at versions only: which are supported, which are tested, which are here.
         notify: Send a test by a block that Prefect's server keeps, such as slack-webhook/ops, and

@@ -266,12 +266,14 @@ def _variable(name: str, value: str) -> Iterator[None]:
 
 
 def _use_server_of_up(words: list[str]) -> None:
-    """Have a command that begins a run use the server that `up` started in this folder, and say so.
+    """Have a command that needs a server use the one that `up` started in this folder, and say so.
 
-    Whoever names a server, or sets PREFECT_API_URL to nothing, has decided otherwise.
+    It begins a run, or looks into the store of a saved block. Whoever names a server, or sets
+    PREFECT_API_URL to nothing, has decided otherwise.
     """
     without = {"--prefect", "--help", "-h"} & {*_own_words(words)}
-    if not _begins_run(words) or without or "PREFECT_API_URL" in os.environ:
+    needs_one = _begins_run(words) or any("store-block/" in word for word in _own_words(words))
+    if not needs_one or without or "PREFECT_API_URL" in os.environ:
         return
     from partwise.flows.cli import output
     from partwise.flows.operations.services import Services, answers

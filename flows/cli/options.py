@@ -22,10 +22,13 @@ from partwise.flows.cli.parsing import (
     split_names,
 )
 from partwise.formatting import did_you_mean
+from partwise.store.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Self
+
+    from cyclopts import Token
 
     from partwise.flows.orchestration.block_parameters import Cluster
     from partwise.trainers import HoldoutTrainer
@@ -39,6 +42,25 @@ _SETTINGS = (
 """Options of a trainer that are settings of the same name, of those trainers that have them."""
 _OF_LAGS = ("horizon", "strategy")
 StoreUrl = Annotated[str, Parameter(env_var="PARTWISE_STORE")]
+"""The store of a call, as it is written down in its run: a folder, a URL, or a saved block."""
+
+
+def _opened(_: type, tokens: "Sequence[Token]") -> Store | str:
+    """Return the store of a saved block, such as store-block/prod, or a folder or URL as it is."""
+    text = tokens[0].value
+    # Prefect, which knows blocks, takes a second to import.
+    if not text.startswith(("store-block/", "artifact-store/")):
+        return text
+    from partwise.flows.orchestration.saved_blocks import open_store
+
+    opened: Store = open_store(text)
+    return opened
+
+
+AnyStore = Annotated[
+    Store | str, Parameter(env_var="PARTWISE_STORE", converter=_opened, accepts_keys=False)
+]
+"""The store that a command looks into."""
 Json = Annotated[bool, Parameter(name="--json")]
 RunId = Annotated[str, Parameter(name="RUN")]
 

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from partwise.flows.cli import output
-from partwise.flows.cli.options import Json, StoreUrl
+from partwise.flows.cli.options import AnyStore, Json
 from partwise.flows.cli.pages import check_page, write_page
 from partwise.formatting import STYLES, counted, number
 from partwise.reports.comparison import Comparison, MetricChange, compare_runs
@@ -27,7 +27,7 @@ def compare(
     to: Path | None = None,
     in_browser: Annotated[bool, Parameter(name="--open")] = False,
     force: bool = False,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
     """Compare the metrics of two runs, key by key: for how many B is better than A.
@@ -41,7 +41,8 @@ def compare(
         to: Write it to this .html file as well, with a picture of each metric.
         in_browser: Open that page in a browser.
         force: Replace a file that is there.
-        store: A folder, or a URL such as s3://bucket/folder, which has both.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME, which
+            has both.
         as_json: Print a JSON object.
     """
     check_page(to, in_browser=in_browser, as_json=as_json, force=force)

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from partwise.errors import InputError
 from partwise.flows.cli import output
 from partwise.flows.cli.keys import find_partitions
-from partwise.flows.cli.options import RunId, StoreUrl
+from partwise.flows.cli.options import AnyStore, RunId
 from partwise.formatting import counted, size
 from partwise.runs.artifact_files import write_artifact_files
 from partwise.runs.run import Run
@@ -25,7 +25,7 @@ def export_run(
     pattern: str = "*",
     key: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     force: bool = False,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
 ) -> int:
     """Write the ledger, the metrics or the predictions of a run to a CSV or Parquet file.
 
@@ -41,7 +41,7 @@ def export_run(
         pattern: Of the names of artifacts, such as "*.png".
         key: Of a partition whose artifacts are wanted; may be given several times. Default: all.
         force: Replace a file that is there.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
     """
     run = Run.open(run_id, store)
     if what == "artifacts":

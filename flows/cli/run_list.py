@@ -12,7 +12,7 @@ from cyclopts.validators import Number
 
 from partwise.flows.cli import output, run_output
 from partwise.flows.cli.moments import moment_of
-from partwise.flows.cli.options import Json, StoreUrl
+from partwise.flows.cli.options import AnyStore, Json
 from partwise.outcomes import PartitionStatus
 from partwise.runs.contents import list_runs
 from partwise.runs.kinds import RunKind
@@ -35,7 +35,7 @@ def print_runs(
     status: tuple[Status, ...] = (),
     since: str = "",
     limit: Annotated[int, Parameter(validator=Number(gte=1))] = 50,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
     """List the runs in a store, newest first.
@@ -50,11 +50,11 @@ def print_runs(
         since: Those that were begun since then: 2026-11-20, 2026-11-20T18:00 (UTC), or 90min, 12h,
             7d, 2w ago.
         limit: The most runs to list.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per run.
     """
     wanted = _Wanted(kind, status, moment_of(since, "--since") if since else None)
-    opened = Store.parse(store)
+    opened = Store.of(store)
     there = list_runs(opened)
     names = [each for each in there if fnmatchcase(each, name)]
     with ThreadPoolExecutor(READERS) as readers:

@@ -10,7 +10,7 @@ from cyclopts.validators import Number
 
 from partwise.flows.cli import output
 from partwise.flows.cli.keys import find_partitions
-from partwise.flows.cli.options import Json, RunId, StoreUrl
+from partwise.flows.cli.options import AnyStore, Json, RunId
 from partwise.formatting import counted
 from partwise.outcomes import PartitionStatus
 from partwise.reports.next_command import program, store_option
@@ -33,7 +33,7 @@ def print_logs(
     lines: Count | None = None,
     limit: Count = LIMIT,
     generation: Count | None = None,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
     """Print what partitions wrote while they ran: print, logging, warnings, a traceback.
@@ -46,7 +46,7 @@ def print_logs(
         lines: The last lines of each. Default: all of those that are named, 40 of failed ones.
         limit: Without a key: the most partitions.
         generation: Of this one, also where readers see another.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per partition.
     """
     run = Run.open(run_id, store, generation=generation)

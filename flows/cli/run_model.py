@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from partwise.flows.cli import output
 from partwise.flows.cli.keys import find_partition
-from partwise.flows.cli.options import RunId, StoreUrl
+from partwise.flows.cli.options import AnyStore, RunId
 from partwise.formatting import size
 from partwise.runs.model_file import write_model_file
 from partwise.runs.run import Run
@@ -20,7 +20,7 @@ def write_model(
     *,
     to: Path,
     force: bool = False,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
 ) -> int:
     """Write the model of one partition to a file, in the format of its own library.
 
@@ -32,7 +32,7 @@ def write_model(
             Default: the only model of the run, or the best of a study.
         to: The file; or a folder that is there, where the model gets its own name.
         force: Replace a file that is there.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
     """
     run = Run.open(run_id, store)
     name = run.partition_id(run.only_key()) if key is None else find_partition(run, key)

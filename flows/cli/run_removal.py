@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from partwise.errors import InputError
 from partwise.flows.cli import output
 from partwise.flows.cli.exit_codes import FAILURE
-from partwise.flows.cli.options import Json, RunId, StoreUrl
+from partwise.flows.cli.options import AnyStore, Json, RunId
 from partwise.formatting import counted, size
 from partwise.runs.documents import run_path
 from partwise.runs.removal import Removal, Use, measure, remove_run, uses_of
@@ -22,7 +22,7 @@ MOST_USES = 10
 def remove_runs(
     *run_ids: RunId,
     yes: Annotated[bool, Parameter(name="--yes", alias="-y")] = False,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
     """Delete runs: their models, predictions, logs and reports.
@@ -34,13 +34,13 @@ def remove_runs(
     Args:
         run_ids: The IDs of the runs.
         yes: Do not ask.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per run; goes with --yes.
     """
     if not run_ids:
         raise InputError("Name the runs to delete: partwise runs rm RUN...")
     names = list(dict.fromkeys(run_ids))
-    opened = Store.parse(store)
+    opened = Store.of(store)
     # All are looked at before the first is deleted.
     found = {name: measure(opened, name) for name in names}
     for name in names:

@@ -7,7 +7,7 @@ from cyclopts.validators import Number
 
 from partwise.flows.cli import output
 from partwise.flows.cli.exit_codes import FAILURE, SUCCESS, code_of_run
-from partwise.flows.cli.options import Json, RunId, StoreUrl
+from partwise.flows.cli.options import AnyStore, Json, RunId
 from partwise.flows.cli.run_output import print_run, run_record
 from partwise.runs.run import Run
 
@@ -17,7 +17,7 @@ def wait_for_run(
     /,
     *,
     timeout_s: Annotated[float, Parameter(validator=Number(gte=0))] | None = None,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
     """Wait until no process works on a run, and print how it stands then.
@@ -27,7 +27,7 @@ def wait_for_run(
     Args:
         run_id: The run's ID.
         timeout_s: Wait for so many seconds. Default: as long as it takes.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object.
     """
     Run.open(run_id, store).wait(timeout_s)
@@ -39,14 +39,14 @@ def wait_for_run(
     return code_of_run(run)
 
 
-def cancel_run(run_id: RunId, /, *, store: StoreUrl = "artifacts") -> int:
+def cancel_run(run_id: RunId, /, *, store: AnyStore = "artifacts") -> int:
     """Ask the process that works on a run to end it, as Ctrl-C does: what is committed is kept.
 
     It learns of it within a few seconds, wherever it runs; `partwise runs wait` waits for its end.
 
     Args:
         run_id: The run's ID.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
     """
     run = Run.open(run_id, store)
     if not run.cancel():

@@ -11,7 +11,7 @@ from partwise.errors import InputError, PartwiseError
 from partwise.flows.cli import output, run_output
 from partwise.flows.cli.exit_codes import FAILURE, SUCCESS, code_of_run
 from partwise.flows.cli.keys import find_partition
-from partwise.flows.cli.options import ClusterOptions, Json, RunId, StoreUrl
+from partwise.flows.cli.options import AnyStore, ClusterOptions, Json, RunId
 from partwise.flows.cli.parsing import COMMON
 from partwise.formatting import counted, size, visible
 from partwise.reports import summary
@@ -68,7 +68,7 @@ def show_run(
     in_browser: Annotated[bool, Parameter(name="--open")] = False,
     follow: bool = False,
     generation: Annotated[int, Parameter(validator=Number(gte=1))] | None = None,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
     """Show how a run stands, what failed in it, or what became of one partition.
@@ -83,7 +83,7 @@ def show_run(
             of the command that did the work; 1 where the run has not ended.
         generation: Show this one alone, also where readers see another: the newest that is
             complete, or all that was committed of a run that never was.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object: of the run, the partition, or each failed partition.
     """
     if logs and key is None:
@@ -121,7 +121,7 @@ def resume_run(
     /,
     *,
     failed_only: bool = False,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     cluster: ClusterOptions = _CLUSTER,
     trust: bool = False,
 ) -> int:
@@ -131,7 +131,7 @@ def resume_run(
         run_id: The run's ID.
         failed_only: Keep all that is DONE, though its function, settings or rows have changed
             since. The run says so.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         cluster: Where the work is done, as it need not be where it was begun.
         trust: Repeat the call of a run that was begun elsewhere: without this it is only shown.
     """
@@ -167,7 +167,7 @@ def repeat_run(
     /,
     *,
     new_run_id: Annotated[str, Parameter(name="--run-id")] = "",
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     cluster: ClusterOptions = _CLUSTER,
     trust: bool = False,
 ) -> int:
@@ -229,7 +229,7 @@ def collect_run_garbage(
     *,
     dry_run: bool = False,
     grace_hours: float = 24.0,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
     """Delete the files of a run that nothing refers to any more.
@@ -240,12 +240,12 @@ def collect_run_garbage(
         run_id: The run's ID.
         dry_run: Only list them.
         grace_hours: What readers could see stays so long after it was replaced.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per file.
     """
     from partwise.runs.garbage import collect_garbage
 
-    opened = Store.parse(store)
+    opened = Store.of(store)
     found = collect_garbage(opened, run_id, dry_run=dry_run, grace_hours=grace_hours)
     output.print_garbage(
         found.files, run_id, dry_run=dry_run, as_json=as_json, waiting=found.waiting
@@ -261,7 +261,7 @@ def verify_run(
     /,
     *,
     set_aside: bool = False,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
     """Read all of a run, and compare it with every checksum; exit code 1 where something differs.
@@ -270,12 +270,12 @@ def verify_run(
         run_id: The run's ID.
         set_aside: Move damaged files that a resume can make again to the run's folder "damaged":
             the next resume runs their partitions again.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per damage.
     """
     from partwise.runs import verification
 
-    opened = Store.parse(store)
+    opened = Store.of(store)
     found = verification.verify_run(run_id, opened)
     moved = verification.set_aside(found, opened) if set_aside else []
     if as_json:

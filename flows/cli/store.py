@@ -8,7 +8,7 @@ from cyclopts.validators import Number
 from partwise.flows.cli import output
 from partwise.flows.cli.exit_codes import FAILURE
 from partwise.flows.cli.moments import moment_of
-from partwise.flows.cli.options import Json, StoreUrl
+from partwise.flows.cli.options import AnyStore, Json
 from partwise.flows.cli.parsing import COMMON
 from partwise.formatting import size
 
@@ -30,7 +30,7 @@ def collect(
     name: str = "*",
     dry_run: bool = False,
     yes: Annotated[bool, Parameter(name="--yes", alias="-y")] = False,
-    store: StoreUrl = "artifacts",
+    store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
     """Delete old versions of catalogs, old runs, and files that nothing refers to.
@@ -47,14 +47,14 @@ def collect(
         name: Only runs go whose ID is of this pattern, such as "nightly-*".
         dry_run: Only say what would go, what stays and why, and what waits for its day to pass.
         yes: Do not ask.
-        store: A folder, or a URL such as s3://bucket/folder.
+        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object for each run and file; goes with --yes or --dry-run.
     """
     from partwise.flows.cli.run_removal import is_sure
     from partwise.planning.tidying import plan_tidying, tidy
     from partwise.store.store import Store
 
-    opened, before = Store.parse(store), moment_of(older_than, "--older-than")
+    opened, before = Store.of(store), moment_of(older_than, "--older-than")
     planned = plan_tidying(opened, keep=keep_last, before=before, pattern=name)
     if not as_json:
         _print_old(planned)

@@ -55,7 +55,7 @@ class Finding:
     """What to do where the verdict is bad."""
 
 
-def check_installation(store: str, cluster: "Cluster") -> Iterator[Finding]:
+def check_installation(store: Store | str, cluster: "Cluster") -> Iterator[Finding]:
     """Check packages, machine, GPUs, store, cluster and Prefect's server, in this order.
 
     Of a local cluster, a single worker is started.
@@ -151,9 +151,9 @@ def _gpus() -> Finding:
     return Finding(what="GPUs", verdict="good", text=f"{', '.join(texts)}, driver {driver}")
 
 
-def _store(url: str) -> tuple[Store | None, Finding]:
+def _store(given: Store | str) -> tuple[Store | None, Finding]:
     try:
-        store = Store.parse(url)
+        store = Store.of(given)
         store.check_writable()
     except PartwiseError as error:
         return None, Finding(what="store", verdict="bad", text=str(error))

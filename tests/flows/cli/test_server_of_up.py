@@ -47,7 +47,10 @@ def server_used(*words: str) -> str | None:
     return os.environ.get("PREFECT_API_URL")
 
 
-@pytest.mark.parametrize("words", [TRAIN, ["runs", "resume", "night"]])
+@pytest.mark.parametrize(
+    "words",
+    [TRAIN, ["runs", "resume", "night"], ["runs", "list", "--store", "store-block/prod"]],
+)
 def test_what_begins_a_run_uses_the_server_and_says_so(services, words, url, capsys) -> None:
     assert server_used(*words) == url
     assert f"using the Prefect server of `partwise up` here, {url};" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """What Prefect's server gets to see of a run: refusals, progress, events, a second beginning."""
 
+import json
 import logging
 import time
 from datetime import UTC, datetime, timedelta
@@ -24,6 +25,7 @@ from partwise.blocks import RemoteCluster, StoreBlock
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError, RunExistsError, RunIdError
 from partwise.flows import map_partitions
+from partwise.flows.cli.main import main
 from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
 
@@ -227,7 +229,7 @@ def test_the_end_of_a_run_is_an_event(cluster, tmp_path) -> None:
     assert resource["partwise.deployment"] == ""
 
 
-def test_blocks_go_by_their_names(cluster, tmp_path) -> None:
+def test_blocks_go_by_their_names(cluster, tmp_path, capsys) -> None:
     StoreBlock(url=str(tmp_path / "store")).save("mine", overwrite=True)
     cluster.save("two", overwrite=True)
     run = map_partitions(
@@ -239,6 +241,9 @@ def test_blocks_go_by_their_names(cluster, tmp_path) -> None:
         cluster="remote-cluster/two",
     )
     assert run.path == f"{tmp_path}/store/runs/by-name"
+    capsys.readouterr()
+    assert main(["runs", "show", "by-name", "--store", "store-block/mine", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["run_id"] == "by-name"
 
 
 @pytest.mark.parametrize(
