@@ -39,6 +39,7 @@ GOALS = {
     "G20": "secrets in errors, logs and documents",
     "G21": "networks that break",
     "G22": "nights of a catalog, killed or begun twice",
+    "G23": "any process of a run of any kind killed",
 }
 
 
@@ -92,7 +93,7 @@ class Experiment:
         assert lost == 0, f"{goal}: {lost} of {tried} were lost: {what}"
 
 
-TIMED = 13
+TIMED = 14
 """How many experiments go on for as long as they are given."""
 _FOUND: list[Line] = []
 
