@@ -1,0 +1,187 @@
+"""Processes of every role, killed in runs of every kind once some of a run is done.
+
+A run of each kind is made by a script on a cluster of its own. Any process that this has started is
+killed: the script, Dask's nannies and workers, the processes that children are forked from, their
+keepers, the children, the ranks. The call goes on to its end, or ends with a sentence and is called
+again; nothing that was committed is done once more, and what comes of it is what a quiet run gives.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import psutil
+import pytest
+
+from partwise.errors import PartwiseError
+from partwise.runs.run import Run
+from tests.chaos.conftest import Experiment
+from tests.chaos.kinds import PARTITIONS
+from tests.chaos.training import MARK, wait_for
+
+pytestmark = pytest.mark.slow
+
+KINDS = ("train", "infer", "map", "export", "compare", "tune", "gang")
+ENDS_S = 300.0
+"""After so long what goes on after a kill counts as hanging."""
+
+
+@dataclass
+class Script:
+    """The script on a store, and all processes that it starts."""
+
+    store: Path
+    kind: str
+    run_id: str
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def start(self, nap_s: float = 0.0) -> subprocess.Popen[str]:
+        """Begin the run, or resume it."""
+        more = {MARK: self.mark, "CHAOS_NAP_S": str(nap_s), "PREFECT_LOGGING_LEVEL": "ERROR"}
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.chaos.kinds", str(self.store), self.kind, self.run_id],
+            env=os.environ | more,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def processes(self) -> list[psutil.Process]:
+        """Return those that are there."""
+        return list(self._processes())
+
+    def _processes(self) -> Iterator[psutil.Process]:
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get(MARK) == self.mark and process.status() != "zombie":
+                    yield process
+
+    def committed(self) -> dict[str, datetime]:
+        """Return when each partition that is done was done."""
+        try:
+            ledger = Run.open(self.run_id, self.store).newest.partitions
+        except PartwiseError:
+            return {}
+        rows = ledger.select(["partition_id", "status", "finished_at"]).to_pylist()
+        return {row["partition_id"]: row["finished_at"] for row in rows if row["status"] == "DONE"}
+
+
+def role_of(process: psutil.Process, driver: int) -> str:
+    """Name what a process is, by its command and how far it is from the script."""
+    if process.pid == driver:
+        return "driver"
+    line = " ".join(process.cmdline())
+    for words, role in (
+        ("resource_tracker", "resource tracker"),
+        ("multiprocessing.spawn", "worker"),
+        ("machine_server", "machine's server"),
+        ("worker_server", "worker's server"),
+        ("judge", "judge"),
+        ("rank", "rank"),
+    ):
+        if words in line:
+            return role
+    if "warm_server" not in line:
+        return f"other ({line[:60]})"
+    above = [each.cmdline() for each in process.parents()]
+    depth = sum("warm_server" in " ".join(each) for each in above)
+    return ("fork server", "keeper", "child")[min(depth, 2)]
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What a quiet run of each kind gives; and under "store" one with the models that they use."""
+    store = tmp_path_factory.mktemp("roles") / "store"
+    for run_id in ("trained", "trained-too"):
+        finish(Script(store, "train", run_id))
+    return {"store": str(store)}
+
+
+def finish(script: Script) -> str:
+    """Go on with a run to its end, and return its digest."""
+    output, _ = (process := script.start()).communicate(timeout=ENDS_S)
+    assert process.returncode == 0, output
+    return digest_in(output)
+
+
+def digest_in(output: str) -> str:
+    """Return what the script said."""
+    return next((line for line in output.splitlines() if line.startswith("DIGEST ")), "")
+
+
+def test_any_process_may_be_killed_in_a_run_of_any_kind(
+    experiment: Experiment, quiet: dict[str, str], tmp_path: Path
+) -> None:
+    chance, killed, went_on, wrong = experiment.chance, Counter[str](), 0, list[str]()
+    for number in experiment.tries(2):
+        kind = KINDS[number % len(KINDS)] if experiment.seconds else chance.choice(KINDS)
+        store = tmp_path / str(number)
+        shutil.copytree(quiet["store"], store)
+        if kind not in quiet:
+            quiet[kind] = finish(Script(store, kind, "quiet"))
+        script = Script(store, kind, "killed")
+        process = script.start(nap_s=0.1)
+        # A gang has no partitions of its own: it has begun when its run is there.
+        share = chance.choice((1, PARTITIONS // 3, PARTITIONS // 2))
+        begun = wait_for(
+            lambda s=script, p=process, n=share: (
+                p.poll() is not None
+                or len(s.committed()) >= n
+                or (s.kind in ("gang", "tune") and len(s.processes()) > 7)
+            )
+        )
+        assert begun, f"{kind} does not begin"
+        found = script.processes()
+        if not found:
+            continue
+        victim = chance.choice(found)
+        before = script.committed()
+        with suppress(psutil.Error):
+            role = role_of(victim, process.pid)
+            victim.kill()
+            killed[f"{role} of {kind}"] += 1
+        problem = what_came_of_it(script, process, before, quiet[kind])
+        went_on += process.returncode == 0
+        if problem:
+            wrong.append(f"{role} of {kind}: {problem}")
+        shutil.rmtree(store)
+    experiment.tell(
+        "G23",
+        tried=killed.total(),
+        lost=len(wrong),
+        what=f"{went_on} went on, {dict(sorted(killed.items()))} {wrong or ''}",
+    )
+
+
+def what_came_of_it(
+    script: Script, process: subprocess.Popen[str], before: dict[str, datetime], expected: str
+) -> str:
+    """Return what is wrong after a kill; "": nothing."""
+    try:
+        output, _ = process.communicate(timeout=ENDS_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return f"it goes on after {ENDS_S:.0f} s"
+    if process.returncode not in (0, 3, -9):
+        return f"it ended with {process.returncode}: {output[-2000:]}"
+    if "Traceback" in output:
+        return f"a stack trace: {output[-2000:]}"
+    if not wait_for(lambda: not script.processes(), 30):
+        return f"left behind: {[each.cmdline() for each in script.processes()]}"
+    said = digest_in(output)
+    if process.returncode:
+        before = script.committed() | before
+        said = finish(script)
+    if said != expected:
+        return f"other results: {said}, not {expected}"
+    after = script.committed()
+    again = [name for name, when in before.items() if after.get(name) != when]
+    return f"done once more: {again}" if again else ""
