@@ -321,8 +321,8 @@ class _Writing:
     def _check_cluster(self) -> None:
         if self._client.status != "running":
             raise ClusterError(
-                f"The connection to the Dask scheduler is {self._client.status}, while the rows "
-                "were divided into shards: begin the run again when the cluster is back."
+                f"The connection to the Dask scheduler was lost ({self._client.status}) while the "
+                "rows were divided into shards: begin the run again when the cluster is back."
             )
         self._check()
 

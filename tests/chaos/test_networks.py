@@ -26,7 +26,7 @@ CUTS = {
         Cut(ends=("driver", "scheduler"), stated_s=45),
         Cut(ends=("scheduler", "one"), stated_s=120),
         Cut(ends=("one", "two"), stated_s=60),
-        Cut(ends=("one", "store"), stated_s=240),
+        Cut(ends=("one", "store"), stated_s=120),
         Cut(ends=("driver", "store"), stated_s=240),
         Cut(ends=("one",), stated_s=120),
         Cut(ends=("scheduler",), stated_s=45),

@@ -24,7 +24,7 @@ STORE = "s3://models/runs"
 FOR_EVER = float("inf")
 MOMENTS = {"at the first": 1, "after a third": PARTITIONS // 3, "near the end": PARTITIONS - 4}
 """How often the function was called when the network breaks."""
-BUSY = 4
+BUSY = 3
 """Beside other work all takes so many times as long before it counts as hanging."""
 PATIENCE_S = 900.0
 """What takes longer hangs."""

@@ -73,8 +73,8 @@ class ClusterWatch:
         """
         if self._client.status != "running":
             raise ClusterError(
-                f"The connection to the Dask scheduler is {self._client.status}; resume the run "
-                f"{self._run_id!r} when the cluster is back."
+                f"The connection to the Dask scheduler is lost ({self._client.status}); resume the "
+                f"run {self._run_id!r} when the cluster is back."
             )
         if self._error is not None:
             raise self._error
