@@ -8,9 +8,14 @@ lines to the last.
 """
 
 import argparse
+import json
 import logging
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +23,6 @@ from typing import Any
 import numpy as np
 import psutil
 import pyarrow as pa
-from distributed.deploy.subprocess import SubprocessCluster
 
 from partwise.blocks import RemoteCluster
 from partwise.flows import map_partitions, run_inference, train_models
@@ -67,9 +71,9 @@ def measure() -> dict[str, Figures]:
     groups: dict[str, list[psutil.Process]] = {"driver": [own], "scheduler": [], "workers": []}
     for process in own.children():
         line = " ".join(process.cmdline())
-        if "distributed.Scheduler" in line:
+        if "dask_scheduler" in line:
             groups["scheduler"].append(process)
-        elif "distributed.Nanny" in line:
+        elif "dask_worker" in line:
             groups["workers"] += [process, *process.children(recursive=True)]
     return {name: figures(processes) for name, processes in groups.items()}
 
@@ -98,6 +102,31 @@ def kinds(given: dict[str, Any], rows: pa.Table) -> Iterator[Callable[[str], Any
         yield lambda run_id: map_partitions(rows, "key", double, run_id=run_id, **given)
 
 
+@contextmanager
+def cluster(folder: Path) -> Iterator[str]:
+    """Start a scheduler and two workers, and give the address; nobody reads what they print."""
+    file = folder / "scheduler.json"
+    shared = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(file)]
+    worker = ["--nthreads", "1", "--local-directory", str(folder / "scratch")]
+    with ExitStack() as started:
+
+        def start(name: str, *words: str) -> None:
+            process = subprocess.Popen(
+                [sys.executable, "-m", f"distributed.cli.{name}", *shared, *words],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            started.callback(process.wait)
+            started.callback(process.terminate)
+
+        start("dask_scheduler", "--port", "0")
+        while not (file.exists() and file.stat().st_size):
+            time.sleep(0.1)
+        for _ in range(2):
+            start("dask_worker", *worker)
+        yield str(json.loads(file.read_text())["address"])
+
+
 def main() -> None:
     """Parse the command line, and run."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -110,14 +139,9 @@ def main() -> None:
     rows = pa.table({"key": keys, "x": np.random.default_rng(0).normal(size=len(keys))})
     with (
         tempfile.TemporaryDirectory(prefix="partwise-endurance-") as folder,
-        SubprocessCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            scheduler_kwargs={"dashboard": False},
-            worker_kwargs={"dashboard": False, "local_directory": f"{folder}/scratch"},
-        ) as cluster,
+        cluster(Path(folder)) as scheduler,
     ):
-        address = RemoteCluster(address=cluster.scheduler_address, shares_filesystem=True)
+        address = RemoteCluster(address=scheduler, shares_filesystem=True)
         given = {"store": f"{folder}/store", "cluster": address}
         first: dict[str, Figures] = {}
         print(f"{'runs':>5}  {'process':10} {'memory MB':>10} {'files':>6} {'threads':>8}")

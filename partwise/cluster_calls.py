@@ -112,6 +112,21 @@ def in_time(limit_s: float, call: Callable[..., T], *arguments: Any) -> T:
     return outcome[0]
 
 
+def forget_topic(client: "Client", topic: str, limit_s: float = ANSWER_S) -> None:
+    """Have the scheduler forget the events of a topic that nobody follows any more.
+
+    It would keep thousands of them for each run, for as long as it lives; and does so where it has
+    no partwise, or does not answer in time.
+    """
+    with suppress(Exception):
+        in_time(limit_s, client.run_on_scheduler, _forget, topic)
+
+
+def _forget(topic: str, dask_scheduler: Any = None) -> None:
+    # There is no public way; without this one nothing is lost but memory.
+    dask_scheduler._broker._topics.pop(topic, None)
+
+
 def no_answer(seconds: float) -> ClusterError:
     """Return the error of a scheduler that has not answered for so long."""
     return ClusterError(

@@ -13,7 +13,7 @@ from dask.base import annotate
 from dask.delayed import delayed
 from distributed import Client, Future
 
-from partwise.cluster_calls import ANSWER_S, ask_workers
+from partwise.cluster_calls import ANSWER_S, ask_workers, forget_topic
 from partwise.engine.driver.cluster_watch import ClusterWatch
 from partwise.engine.failures import Failure, describe_error, fingerprint_failure
 from partwise.errors import ClusterError
@@ -302,6 +302,7 @@ class Attempt:
                     future.cancel(reason="the gang has ended")
             if self._lost:
                 self._sweep()
+            forget_topic(self._client, self._topic)
         except Exception:
             # The cluster is gone, and with it what would have to be tidied there.
             logger.debug("could not tidy up after a gang", exc_info=True)

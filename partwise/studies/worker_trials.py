@@ -5,7 +5,7 @@ from typing import Any
 
 from distributed import Client, Future
 
-from partwise.cluster_calls import ANSWER_S
+from partwise.cluster_calls import ANSWER_S, forget_topic
 from partwise.engine.driver.shards import FAREWELL_S, tell_to_stop
 from partwise.outcomes import Stop
 from partwise.studies.assignment import Question, TrialAssignment, TrialReceipt
@@ -69,6 +69,7 @@ class WorkerTrials:
             logger.debug("could not tidy up a study", exc_info=True)
         limit_s = FAREWELL_S if self._is_stopped else ANSWER_S
         self._try(end_study, self._token, callback_timeout=limit_s)
+        forget_topic(self._client, self._token, limit_s)
 
     def _try(self, function: Any, *arguments: Any, **more: Any) -> None:
         try:

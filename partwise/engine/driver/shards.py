@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from distributed import Client, Future, wait
 
-from partwise.cluster_calls import ANSWER_S, ask_workers, in_time
+from partwise.cluster_calls import ANSWER_S, ask_workers, forget_topic, in_time
 from partwise.engine.assignment import (
     Execution,
     FailureGroup,
@@ -162,6 +162,7 @@ class Driver:
         with contextlib.suppress(Exception):
             self._client.unsubscribe_topic(execution.token)
             in_time(limit_s, ask_workers, self._client, end_execution, execution.token)
+            forget_topic(self._client, execution.token, limit_s)
 
     def groups(self, most: int) -> list[ShardGroup]:
         """Divide the shards, largest first, into at most so many groups."""
