@@ -106,7 +106,7 @@ def kinds(given: dict[str, Any], rows: pa.Table) -> Iterator[Callable[[str], Any
 def cluster(folder: Path) -> Iterator[str]:
     """Start a scheduler and two workers, and give the address; nobody reads what they print."""
     file = folder / "scheduler.json"
-    shared = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(file)]
+    shared = ["--host", "127.0.0.1", "--dashboard-address", ":0", "--scheduler-file", str(file)]
     worker = ["--nthreads", "1", "--local-directory", str(folder / "scratch")]
     with ExitStack() as started:
 

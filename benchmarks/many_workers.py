@@ -30,14 +30,14 @@ def nothing(*_: Any) -> None:
 
 async def schedule() -> None:
     """Be the scheduler, and print its address."""
-    async with Scheduler(host="127.0.0.1", port=0, dashboard=False) as scheduler:
+    async with Scheduler(host="127.0.0.1", port=0, dashboard_address=":0") as scheduler:
         print(scheduler.address, flush=True)
         await scheduler.finished()
 
 
 async def host(address: str, count: int) -> None:
     """Be so many workers."""
-    started = [Worker(address, nthreads=1, dashboard=False, nanny=None) for _ in range(count)]
+    started = [Worker(address, nthreads=1) for _ in range(count)]
     for some in range(0, count, 50):
         await asyncio.gather(*started[some : some + 50])
     await asyncio.gather(*(worker.finished() for worker in started))

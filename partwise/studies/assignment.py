@@ -9,6 +9,9 @@ from partwise.outcomes import PartitionStatus
 from partwise.runs.trials import TrialRecord
 from partwise.shuffle.shared_folder import StagedFile
 
+BEGUN = "begun"
+"""In a message of a worker's: the number of the trial that it has begun."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialAssignment:

@@ -14,7 +14,7 @@ from partwise.errors import ClusterError
 from partwise.ranks.rows import SourceFragments
 from partwise.shuffle.shared_folder import StagedFile, fetch
 from partwise.store.store import Store
-from partwise.studies.assignment import Question, TrialAssignment, TrialReceipt
+from partwise.studies.assignment import BEGUN, Question, TrialAssignment, TrialReceipt
 from partwise.studies.host_rows import forget_rows, map_rows
 from partwise.studies.trial_run import TrialRun
 
@@ -57,6 +57,7 @@ def run_trial(assignment: TrialAssignment) -> TrialReceipt | None:
         SourceError: The rows cannot be read or written.
     """
     execution, worker = assignment.execution, get_worker()
+    worker.log_event(execution.token, {BEGUN: assignment.number, "worker": worker.address})
 
     def ask(step: int, value: float) -> bool:
         return _ask(worker, execution, assignment.number, step, value)

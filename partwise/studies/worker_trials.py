@@ -1,14 +1,16 @@
 """Trials that are a Dask task each: a worker runs one in a child process, and commits it."""
 
 import logging
+from contextlib import suppress
 from typing import Any
 
 from distributed import Client, Future
 
-from partwise.cluster_calls import ANSWER_S, forget_topic
+from partwise.cluster_calls import ANSWER_S, forget_topic, known_workers
 from partwise.engine.driver.shards import FAREWELL_S, tell_to_stop
+from partwise.errors import ClusterError
 from partwise.outcomes import Stop
-from partwise.studies.assignment import Question, TrialAssignment, TrialReceipt
+from partwise.studies.assignment import BEGUN, Question, TrialAssignment, TrialReceipt
 from partwise.studies.trials import Ask
 from partwise.studies.worker import answer, end_study, run_trial
 
@@ -26,16 +28,34 @@ class WorkerTrials:
         self._token = token
         self._is_stopped = False
         self._is_over = False
+        self._begun_on: dict[int, set[str]] = {}
+        """Workers on which a trial was begun, by its number."""
 
     def open(self, ask: Ask) -> None:
         """Have the questions of trials at work handed on."""
-        self._client.subscribe_topic(self._token, lambda event: ask(Question(**event[1])))
+
+        def hear(event: tuple[float, dict[str, Any]]) -> None:
+            message = event[1]
+            if BEGUN in message:
+                self._begun_on.setdefault(message[BEGUN], set()).add(message["worker"])
+            else:
+                ask(Question(**message))
+
+        self._client.subscribe_topic(self._token, hear)
 
     def submit(self, assignment: TrialAssignment, start: int) -> "Future[TrialReceipt | None]":
-        """Begin a trial."""
+        """Begin a trial, once more on a worker on which it has not failed."""
+        failed_on = self._begun_on.get(assignment.number, set()) if start > 1 else set()
+        others: list[str] = []
+        if failed_on:
+            # Without an answer, anywhere: the watch of the study tells of such a scheduler.
+            with suppress(ClusterError):
+                others = sorted(known_workers(self._client).keys() - failed_on)
         return self._client.submit(
             run_trial,
             assignment,
+            workers=others or None,
+            allow_other_workers=bool(others),
             key=f"trial-{assignment.number:05d}-{self._token}-{start}",
             # Dask takes the highest first: trials begin in the order of their numbers.
             priority=-assignment.number,

@@ -40,7 +40,7 @@ def test_a_shard_is_begun_again_where_it_has_not_failed(monkeypatch: pytest.Monk
     ]
     here: dict[str, Any] = {"n_workers": 3, "threads_per_worker": 1, "processes": False}
     with (
-        Client(dashboard_address=None, **here) as client,
+        Client(dashboard_address=":0", **here) as client,
         ClusterWatch(client, "run") as watch,
         shards.Driver(client, execution, assignments, SHARDS, watch) as driver,
     ):

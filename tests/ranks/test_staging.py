@@ -21,7 +21,7 @@ dd = Lazily("dask.dataframe")
 
 @pytest.fixture(scope="module")
 def client():
-    with Client(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as made:
+    with Client(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0") as made:
         yield made
 
 
