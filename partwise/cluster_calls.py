@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 ANSWER_S = 10.0
 """For so long an answer of the scheduler, or of a worker, is waited for."""
+FORGET_S = 2.0
+"""For so long a scheduler is waited for that is to forget a topic."""
 
 T = TypeVar("T")
 
@@ -112,14 +114,14 @@ def in_time(limit_s: float, call: Callable[..., T], *arguments: Any) -> T:
     return outcome[0]
 
 
-def forget_topic(client: "Client", topic: str, limit_s: float = ANSWER_S) -> None:
+def forget_topic(client: "Client", topic: str) -> None:
     """Have the scheduler forget the events of a topic that nobody follows any more.
 
     It would keep thousands of them for each run, for as long as it lives; and does so where it has
-    no partwise, or does not answer in time.
+    no partwise, or does not answer within `FORGET_S`: a run ends no later for that.
     """
     with suppress(Exception):
-        in_time(limit_s, client.run_on_scheduler, _forget, topic)
+        in_time(FORGET_S, client.run_on_scheduler, _forget, topic)
 
 
 def _forget(topic: str, dask_scheduler: Any = None) -> None:

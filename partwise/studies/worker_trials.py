@@ -89,7 +89,7 @@ class WorkerTrials:
             logger.debug("could not tidy up a study", exc_info=True)
         limit_s = FAREWELL_S if self._is_stopped else ANSWER_S
         self._try(end_study, self._token, callback_timeout=limit_s)
-        forget_topic(self._client, self._token, limit_s)
+        forget_topic(self._client, self._token)
 
     def _try(self, function: Any, *arguments: Any, **more: Any) -> None:
         try:

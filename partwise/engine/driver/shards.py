@@ -162,7 +162,7 @@ class Driver:
         with contextlib.suppress(Exception):
             self._client.unsubscribe_topic(execution.token)
             in_time(limit_s, ask_workers, self._client, end_execution, execution.token)
-            forget_topic(self._client, execution.token, limit_s)
+            forget_topic(self._client, execution.token)
 
     def groups(self, most: int) -> list[ShardGroup]:
         """Divide the shards, largest first, into at most so many groups."""
