@@ -39,6 +39,15 @@ class FaultProxy(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.late_s = late_s
         """By how much every answer is late."""
+        self.bytes_per_s = 0.0
+        """How much goes through in a second, both ways together; 0: as much as can."""
+        self.burst_s = (0.0, 0.0)
+        """So often, and for so long, every request is answered with 503; 0: never."""
+        self.refused = 0
+        """How many requests such a burst has met."""
+        self.carried = 0
+        """How many bytes have gone through."""
+        self._line = threading.Lock()
         self.upstream = urllib.parse.urlsplit(upstream)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.forward_all()
@@ -68,6 +77,18 @@ class FaultProxy(http.server.ThreadingHTTPServer):
         """Carry out whatever alters something, and lose the first answer to each such request."""
         self.forward_all()
         self._answered = set()
+
+    def carry(self, size: int) -> None:
+        """Take the time that so many bytes take, one request after the other."""
+        with self._line:
+            self.carried += size
+            if self.bytes_per_s:
+                time.sleep(size / self.bytes_per_s)
+
+    def is_in_burst(self) -> bool:
+        """Whether requests are refused just now."""
+        every_s, lasts_s = self.burst_s
+        return bool(every_s) and time.monotonic() % every_s < lasts_s
 
     def fault_of(self, command: str, path: str, headers: Mapping[str, str]) -> str:
         """Return what is to be spoilt of a request; "" for nothing."""
@@ -114,6 +135,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def forward(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.seen.append(f"{self.command} {self.path}")
+        self.server.carry(len(body))
+        if self.server.is_in_burst():
+            self.server.refused += 1
+            self.answer(503, {}, ERROR.format("SlowDown", "injected").encode())
+            return
         fault = self.server.fault_of(self.command, self.path, self.headers)
         if fault[:3].isdigit():
             status, code = fault.split()
@@ -126,6 +152,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if fault.startswith("lose"):
             self.close_connection = True
             return
+        self.server.carry(len(content))
         self.answer(status, headers, content, is_cut=fault == "cut body")
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = forward

@@ -55,7 +55,7 @@ def row(place: Place) -> Row:
 
 
 @contextmanager
-def late_bucket() -> Iterator[Any]:
+def late_bucket(late_s: float = LATE_S) -> Iterator[Any]:
     """Give a proxy before a bucket of this machine, which the environment names from here on."""
     import boto3
 
@@ -70,7 +70,7 @@ def late_bucket() -> Iterator[Any]:
         _await_port(port)
         os.environ |= {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
         os.environ["AWS_DEFAULT_REGION"] = "us-east-1"
-        with fault_proxy(f"http://127.0.0.1:{port}", late_s=LATE_S) as proxy:
+        with fault_proxy(f"http://127.0.0.1:{port}", late_s=late_s) as proxy:
             os.environ["AWS_ENDPOINT_URL_S3"] = proxy.url
             boto3.client("s3").create_bucket(Bucket=BUCKET)
             proxy.seen.clear()
@@ -98,17 +98,19 @@ def by_partwise(folder: Path, _: Path) -> Mapping[str, float]:
     with late_bucket() as proxy:
         began = time.perf_counter()
         cluster = LocalCluster(workers=WORKERS)
-        train_models(rows, "key", _train, run_id="trained", cluster=cluster, **common)
-        used = run_inference(rows, "key", "trained", _predict, cluster=cluster, **common)
+        train_models(rows, "key", train, run_id="trained", cluster=cluster, **common)
+        used = run_inference(rows, "key", "trained", predict, cluster=cluster, **common)
         seconds = time.perf_counter() - began
         return {"calls s": seconds, "requests": len(proxy.seen), "models": used.counts["DONE"]}
 
 
-def _train(data: Any, context: Any) -> Any:  # noqa: ARG001 (what every function takes)
+def train(data: Any, context: Any) -> Any:  # noqa: ARG001 (what every function takes)
+    """Return a model of no work."""
     return {"key": int(data.to_numpy("key")[0])}
 
 
-def _predict(data: Any, model: Any, context: Any) -> Any:  # noqa: ARG001
+def predict(data: Any, model: Any, context: Any) -> Any:  # noqa: ARG001
+    """Use it."""
     import numpy as np
 
     return np.full(data.num_rows, model["key"])
