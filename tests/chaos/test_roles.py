@@ -121,7 +121,7 @@ def test_any_process_may_be_killed_in_a_run_of_any_kind(
     experiment: Experiment, quiet: dict[str, str], tmp_path: Path
 ) -> None:
     chance, killed, went_on, wrong = experiment.chance, Counter[str](), 0, list[str]()
-    for number in experiment.tries(2):
+    for number in experiment.tries(1):
         kind = KINDS[number % len(KINDS)] if experiment.seconds else chance.choice(KINDS)
         store = tmp_path / str(number)
         shutil.copytree(quiet["store"], store)

@@ -1,7 +1,9 @@
 """Nights of a catalog: what got worse or is new is trained, all else is left as it is."""
 
+import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,8 +35,8 @@ class Stopped(BaseException):
     """As if the process were killed there."""
 
 
-@pytest.fixture
-def night(cluster) -> Callable[..., Any]:
+@pytest.fixture(scope="module")
+def night(cluster, single_shard) -> Callable[..., Any]:
     def night(store: Path, day: date, **changes: Any) -> Any:
         options = {"compare_days": 21, "labels_after_days": 30, "output": "dataset://forecasts"}
         return lifecycle(
@@ -43,6 +45,24 @@ def night(cluster) -> Callable[..., Any]:
         )  # fmt: skip
 
     return night
+
+
+@dataclass
+class Whole:
+    """A store after the first night, and what it is after a second one that nothing stops."""
+
+    first: Path
+    seen: dict[str, Any]
+    runs: list[str]
+
+
+@pytest.fixture(scope="module")
+def whole(night, tmp_path_factory) -> Whole:
+    first, store = (tmp_path_factory.mktemp("nights") / name for name in ("first", "whole"))
+    night(first, NIGHTS[0])
+    shutil.copytree(first, store)
+    night(store, NIGHTS[1], max_worse_fraction=1)
+    return Whole(first=first, seen=seen(store), runs=list_runs(store))
 
 
 def test_only_what_got_worse_or_is_new_is_trained_and_promoted(night, tmp_path) -> None:
@@ -126,14 +146,11 @@ def test_a_night_goes_on_where_nothing_can_be_judged_or_trained_yet(
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_night_that_was_stopped_ends_as_any_other(
-    stage: str, after: bool, night, tmp_path, monkeypatch
+    stage: str, after: bool, night, whole, tmp_path, monkeypatch
 ) -> None:
     """Before and after each stage, then called again: same champions, same published rows."""
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    options = {"max_worse_fraction": 1}
-    for store in (whole, stopped):
-        night(store, NIGHTS[0])
-    night(whole, NIGHTS[1], **options)
+    store = tmp_path / "stopped"
+    shutil.copytree(whole.first, store)
     flow = getattr(flow_module, stage)
 
     def stops(*values: Any, **named: Any) -> None:
@@ -144,10 +161,10 @@ def test_a_night_that_was_stopped_ends_as_any_other(
     with monkeypatch.context() as patched:
         patched.setattr(flow_module, stage, stops)
         with pytest.raises(Stopped):
-            night(stopped, NIGHTS[1], **options)
-    night(stopped, NIGHTS[1], **options)
-    assert seen(stopped) == seen(whole)
-    assert list_runs(stopped) == list_runs(whole)
+            night(store, NIGHTS[1], max_worse_fraction=1)
+    night(store, NIGHTS[1], max_worse_fraction=1)
+    assert seen(store) == whole.seen
+    assert list_runs(store) == whole.runs
 
 
 def test_what_is_no_day_is_refused(night, tmp_path) -> None:
