@@ -54,6 +54,8 @@ def _load(name: str) -> Any:
     from prefect.blocks.abstract import NotificationBlock
     from prefect.blocks.core import Block
 
+    from partwise.blocks.mail import SmtpMail  # noqa: F401 (Prefect then finds the class)
+
     try:
         block = Block.load(name)
     except ValueError as error:

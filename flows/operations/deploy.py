@@ -34,6 +34,7 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary
 from prefect.states import Cancelled, Crashed
 from prefect.workers.utilities import get_default_base_job_template_for_infrastructure_type
 
+from partwise.blocks.mail import SmtpMail
 from partwise.blocks.saved import BLOCKS
 from partwise.errors import InputError, ServiceError
 from partwise.flows.operations.automations import OURS, crash_automation, save_automation
@@ -159,6 +160,7 @@ def register(project: ProjectFile, api_url: str, pool_type: str | None) -> dict[
     with _client(api_url) as client:
         for block in BLOCKS:
             block.register_type_and_schema()
+        SmtpMail.register_type_and_schema()
         return {name: create_pool(client, name, pool_type) for name in project.pools}
 
 

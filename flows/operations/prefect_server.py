@@ -20,6 +20,9 @@ from prefect.server.database.dependencies import set_database_config
 from prefect.settings import PREFECT_SERVER_DATABASE_CONNECTION_URL
 from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
 
+# Known to automations of the server from here on.
+from partwise.blocks.mail import SmtpMail  # noqa: F401
+
 
 class WaitingConfiguration(AioSqliteConfiguration):
     """How Prefect talks to SQLite, with the lock taken as a transaction begins."""
