@@ -34,7 +34,8 @@ def test_the_notebook_is_kept_without_outputs() -> None:
 
 @pytest.mark.slow  # a kernel, and four runs with a cluster each
 def test_the_notebook_runs_and_shows_its_runs(tmp_path, monkeypatch) -> None:
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    for name in ("PREFECT_API_URL", "PREFECT_LOGGING_LEVEL"):
+        monkeypatch.delenv(name, raising=False)
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     place = {"metadata": {"path": str(tmp_path)}}
     client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources=place)
@@ -47,6 +48,11 @@ def test_the_notebook_runs_and_shows_its_runs(tmp_path, monkeypatch) -> None:
     assert "few-features" in train
     assert "<table" in train
     assert "8 DONE" in train
+    # A line that follows the run and how it ended, and no line of the log for each shard.
+    assert "few-features: 8 of 8 partitions" in train
+    assert "How it ended" in train
+    assert " shard " not in train
+    assert "running without a Prefect server" not in train
     assert "off by" in look
     assert "50 trees" in look
     assert "of 8 stores" in compare

@@ -20,6 +20,7 @@ from rich.progress import Progress as Bar
 from partwise.engine.assignment import ShardProgress
 from partwise.engine.driver.cluster_watch import Logger
 from partwise.engine.driver.shards import Progress, ProgressListener
+from partwise.flows.orchestration.notebook import NotebookLine, is_notebook
 from partwise.tasks.flow_run import is_direct
 from partwise.tasks.steps import run_logger
 
@@ -169,6 +170,8 @@ def listeners(run_id: str, partitions: int) -> Iterator[list[ProgressListener]]:
         if sys.stderr.isatty():
             bar = stack.enter_context(_terminal_bar())
             yield [*chosen, TerminalBar(bar, run_id, partitions)]
+        elif is_notebook():
+            yield [*chosen, NotebookLine(run_id, partitions)]
         else:
             yield [*chosen, Lines(logger, run_id, partitions)]
 

@@ -21,6 +21,7 @@ from partwise.flows.orchestration.interruption import (
     noticed,
     watched_work,
 )
+from partwise.flows.orchestration.notebook import quiet_notebook
 from partwise.flows.orchestration.python_signature import flow_signature, python_signature
 from partwise.flows.orchestration.run_ids import fill_in, reference_of_flow_run, run_id_of_flow_run
 from partwise.flows.orchestration.saved_blocks import open_store
@@ -112,7 +113,7 @@ class RunFlow(Generic[P, R]):
         """
         bound = self._bound(args, kwargs)
         try:
-            with interruption() as interrupted_call, watched_work() as work:
+            with interruption() as interrupted_call, watched_work() as work, quiet_notebook():
                 mask_logs()
                 is_direct = runs_directly()
                 try:

@@ -26,6 +26,7 @@ from partwise.errors import (
     RunNotFoundError,
 )
 from partwise.flows.orchestration.endings import cancelled
+from partwise.flows.orchestration.notebook import LIVE_LINE_S, LiveLine
 from partwise.flows.orchestration.saved_blocks import open_store
 from partwise.flows.orchestration.started_process import (
     ARGUMENTS,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from partwise.flows.orchestration.block_parameters import StoreParameter
 
 LOOK_S = 0.1
-LIVE_LINE_S = 1.0
 KEPT_S = 7 * 24 * 3600.0
 """For so long the lines of a run stay that was detached, or killed with its caller."""
 _FOLDER = "partwise-started-"
@@ -238,27 +238,14 @@ class StartedRun(Generic[R]):
 
     def _ipython_display_(self) -> None:
         """Show a line that follows the run, and ends with it."""
-        from IPython.display import display
-
-        show: Any = display
-        shown = show(_Line(self._line()), display_id=True)
+        line = LiveLine(self._line())
 
         def follow() -> None:
             while not self._has_ended.wait(LIVE_LINE_S):
-                shown.update(_Line(self._line()))
-            shown.update(_Line(self._line()))
+                line.show(self._line())
+            line.show(self._line())
 
         threading.Thread(target=follow, daemon=True, name="partwise-live-line").start()
-
-
-class _Line:
-    """A text that notebooks show as it stands."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __repr__(self) -> str:
-        return self._text
 
 
 class _Pickler(cloudpickle.Pickler):
