@@ -4,6 +4,7 @@ distributed alone is not enough for that: it serves on a well-known port unasked
 script in every worker, fills the screen on Ctrl-C, and may wait for ever as it closes.
 """
 
+import asyncio
 import logging
 import multiprocessing
 import os
@@ -17,6 +18,8 @@ from typing import Any
 
 import dask
 import distributed
+from distributed.comm.core import connect
+from distributed.deploy.cluster import Cluster
 from distributed.security import Security
 
 # Workers that have nothing to do end at once. One that is busy, or stopped (SIGSTOP), is waited for
@@ -125,7 +128,7 @@ def started(
         try:
             if interrupts:
                 raise KeyboardInterrupt
-            with connected(distributed.Client(cluster)) as client:
+            with connected(new_client(cluster)) as client:
                 yield client
         finally:
             _close(cluster, older)
@@ -139,6 +142,75 @@ def connected(client: distributed.Client) -> Iterator[distributed.Client]:
     finally:
         with suppress(TimeoutError):
             client.close(timeout=CLIENT_CLOSES_S)
+
+
+def new_client(
+    scheduler: str | Cluster, timeout_s: float = 30.0, security: Security | None = None
+) -> distributed.Client:
+    """Connect to a scheduler in time, or leave nothing behind.
+
+    Dask makes a client the default one of this process before it is connected, and leaves it there
+    where that is interrupted, or meets something else than a scheduler: whatever the caller
+    computes by Dask later would wait for ever.
+
+    Raises:
+        OSError: The scheduler does not answer in time, or not as one.
+    """
+    if isinstance(scheduler, str):
+        _greet(scheduler, timeout_s, security)
+    before = _default_client()
+    try:
+        return distributed.Client(scheduler, timeout=timeout_s, security=security)
+    except BaseException as error:
+        made = _default_client()
+        if made is not None and made is not before:
+            with suppress(TimeoutError):
+                made.close(timeout=CLIENT_CLOSES_S)
+        if isinstance(error, Exception) and not isinstance(error, (OSError, ImportError)):
+            raise OSError(f"it is no scheduler: {type(error).__name__}: {error}") from error
+        raise
+
+
+def _greet(address: str, timeout_s: float, security: Security | None) -> None:
+    """See that something answers Dask's greeting, for which its own client waits without a limit.
+
+    On a thread of its own, as this one may have an event loop that runs: a notebook's has.
+
+    Raises:
+        OSError: Nothing answers in time, or not so.
+    """
+    arguments = (security or Security()).get_connection_args("client")
+
+    async def greet() -> None:
+        greeting: Any = connect(address, timeout=timeout_s, **arguments)
+        (await asyncio.wait_for(greeting, timeout_s)).abort()
+
+    errors: list[Exception] = []
+
+    def work() -> None:
+        try:
+            asyncio.run(greet())
+        except Exception as error:
+            errors.append(error)
+
+    # One that an interrupt leaves behind keeps no process.
+    thread = threading.Thread(target=work, daemon=True, name="partwise-greeting")
+    thread.start()
+    # The name of a host may take longer, which nothing can end.
+    thread.join(timeout_s + 5.0)
+    if thread.is_alive():
+        raise TimeoutError(f"{address} was not looked up in time")
+    if errors and isinstance(errors[0], OSError):
+        raise errors[0]
+    if errors:
+        raise OSError(f"it is no scheduler: {errors[0]!r}") from errors[0]
+
+
+def _default_client() -> distributed.Client | None:
+    with suppress(ValueError):
+        client: distributed.Client = distributed.default_client()
+        return client
+    return None
 
 
 @contextmanager

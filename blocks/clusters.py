@@ -24,6 +24,7 @@ from partwise.blocks.cluster_start import (
     connected,
     forked_environment,
     forked_workers,
+    new_client,
     quiet,
     started,
 )
@@ -294,11 +295,7 @@ class RemoteCluster(NamedFields):
         address = self.address.strip().rstrip("/")
         security = self._security()
         try:
-            client = distributed.Client(
-                address,
-                timeout=self.connect_timeout_s,
-                security=security,
-            )
+            client = new_client(address, self.connect_timeout_s, security)
         except OSError as exc:
             raise ConnectionError(
                 f"No Dask scheduler answered at {address} within {self.connect_timeout_s:g} s: "

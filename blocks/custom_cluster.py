@@ -17,7 +17,7 @@ import distributed
 from distributed.deploy.cluster import Cluster
 from pydantic import Field, model_validator
 
-from partwise.blocks.cluster_start import DASK_SETTINGS, connected, quiet
+from partwise.blocks.cluster_start import DASK_SETTINGS, connected, new_client, quiet
 from partwise.blocks.clusters import LOGO, check_growth, is_loopback
 from partwise.blocks.named_fields import BlockType, NamedFields
 
@@ -213,7 +213,7 @@ class CustomCluster(NamedFields):
 
     def _connect(self, cluster: Cluster) -> distributed.Client:
         try:
-            return distributed.Client(cluster)
+            return new_client(cluster)
         except OSError as exc:
             raise ConnectionError(
                 f"The scheduler of the {self.cluster_class} does not answer at "

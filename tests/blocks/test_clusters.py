@@ -6,8 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
 
 import dask
 import distributed
@@ -20,6 +23,7 @@ from partwise.blocks import CudaCluster, LocalCluster, RemoteCluster, cluster_st
 from partwise.cluster_calls import known_workers
 from partwise.flows.running.connections import open_cluster
 from tests.own_cluster import wait_for
+from tests.strangers import strange_server
 
 
 def test_a_local_cluster_has_one_thread_a_worker_and_our_settings():
@@ -189,6 +193,45 @@ def test_a_scheduler_that_does_not_answer_is_named():
         block.client(),
     ):
         pass
+
+
+def computed_by() -> Any:
+    """By what Dask computes in this process."""
+    return dask.config.get("scheduler", None), distributed.default_client().id
+
+
+@pytest.mark.parametrize("kind", ["silent", "dripping", "talking", "a worker"])
+def test_what_is_no_scheduler_is_told_in_time(kind: str, dask_client) -> None:
+    """Dask's own client waits for ever for the greeting of a port that says nothing."""
+    before, kept = computed_by(), []
+    with ExitStack() as opened:
+        address = next(iter(known_workers(dask_client)))
+        if kind != "a worker":
+            host, port = opened.enter_context(strange_server(kind))
+            address = f"tcp://{host}:{port}"
+        block = RemoteCluster(address=address, connect_timeout_s=1.0)
+        with pytest.raises(ConnectionError, match="No Dask scheduler answered") as caught:
+            opened.enter_context(block.client())
+        # As a notebook keeps the last one, and all that its frames have.
+        kept.append(caught.value)
+    assert computed_by() == before
+
+
+def test_a_client_that_was_interrupted_computes_nothing_later(
+    monkeypatch: pytest.MonkeyPatch, dask_client
+) -> None:
+    """It would be Dask's default client of this process, for which everything waits for ever."""
+    before = computed_by()
+    # As if the scheduler had been stopped since.
+    monkeypatch.setattr(cluster_start, "_greet", lambda *_: None)
+    presser = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT])
+    with strange_server("silent") as (host, port):
+        block = RemoteCluster(address=f"tcp://{host}:{port}")
+        presser.start()
+        with pytest.raises(KeyboardInterrupt) as caught, block.client():
+            pass
+    assert caught.value is not None
+    assert computed_by() == before
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "scheduler.example.org", "[fe80::1]", "0.0.0.0"])
