@@ -183,7 +183,7 @@ def _greet(address: str, timeout_s: float, security: Security | None) -> None:
 
     async def greet() -> None:
         greeting: Any = connect(address, timeout=timeout_s, **arguments)
-        (await asyncio.wait_for(greeting, timeout_s)).abort()
+        (await asyncio.wait_for(greeting, timeout=timeout_s)).abort()
 
     errors: list[Exception] = []
 
