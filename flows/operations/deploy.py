@@ -18,6 +18,7 @@ from uuid import UUID
 
 import httpx
 import yaml
+from prefect.blocks.core import Block
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.filters import (
@@ -46,6 +47,7 @@ from partwise.scripts.infrastructure import CONTAINER_POOLS
 from partwise.scripts.pool_template import extended
 
 PROJECT_FILE = "prefect.yaml"
+REGISTERED: tuple[type[Block], ...] = (*BLOCKS, SmtpMail)
 """All that partwise has: what is not registered cannot be created in the UI."""
 PROCESS = "process"
 """The type of a work pool where nobody says another: its flow runs are processes of the worker."""
@@ -158,9 +160,8 @@ def register(project: ProjectFile, api_url: str, pool_type: str | None) -> dict[
     `pool_type` is that of a work pool that is not there yet; None: process.
     """
     with _client(api_url) as client:
-        for block in BLOCKS:
+        for block in REGISTERED:
             block.register_type_and_schema()
-        SmtpMail.register_type_and_schema()
         return {name: create_pool(client, name, pool_type) for name in project.pools}
 
 

@@ -102,7 +102,7 @@ def test_a_cluster_without_workers_is_given_up(client, monkeypatch) -> None:
 def test_a_connection_that_is_lost_is_told_at_once(client) -> None:
     with ClusterWatch(client, "run") as watch:
         client.status = "closed"
-        with pytest.raises(ClusterError, match="is closed; resume the run 'run'"):
+        with pytest.raises(ClusterError, match=r"is lost \(closed\); resume the run 'run'"):
             watch.look()
 
 

@@ -6,7 +6,8 @@ import pkgutil
 from prefect.blocks.core import Block
 
 from partwise import blocks
-from partwise.blocks.saved import BLOCKS, SavedBlock, block_of
+from partwise.blocks.saved import SavedBlock, block_of
+from partwise.flows.operations.deploy import REGISTERED
 
 
 def test_every_block_of_partwise_is_registered() -> None:
@@ -23,6 +24,6 @@ def test_every_block_of_partwise_is_registered() -> None:
         and value.__module__ == module.__name__
         and not name.startswith("_")
     }
-    assert set(BLOCKS) == defined - {SavedBlock}
+    assert set(REGISTERED) == defined - {SavedBlock}
     assert [block_of(getattr(blocks, name)).__name__ for name in blocks.__all__] == blocks.__all__
-    assert "files-block" in {block.get_block_type_slug() for block in BLOCKS}
+    assert "files-block" in {block.get_block_type_slug() for block in REGISTERED}
