@@ -18,6 +18,7 @@ from typing import Any
 
 import dask
 import distributed
+from dask.utils import parse_timedelta
 from distributed.comm.core import connect
 from distributed.deploy.cluster import Cluster
 from distributed.security import Security
@@ -145,7 +146,7 @@ def connected(client: distributed.Client) -> Iterator[distributed.Client]:
 
 
 def new_client(
-    scheduler: str | Cluster, timeout_s: float = 30.0, security: Security | None = None
+    scheduler: str | Cluster, timeout_s: float | None = None, security: Security | None = None
 ) -> distributed.Client:
     """Connect to a scheduler in time, or leave nothing behind.
 
@@ -153,9 +154,16 @@ def new_client(
     where that is interrupted, or meets something else than a scheduler: whatever the caller
     computes by Dask later would wait for ever.
 
+    Args:
+        scheduler: Its address, or a cluster that was started here.
+        timeout_s: None: what Dask is configured for.
+        security: None: likewise.
+
     Raises:
         OSError: The scheduler does not answer in time, or not as one.
     """
+    if timeout_s is None:
+        timeout_s = parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
     if isinstance(scheduler, str):
         _greet(scheduler, timeout_s, security)
     before = _default_client()
@@ -163,7 +171,8 @@ def new_client(
         return distributed.Client(scheduler, timeout=timeout_s, security=security)
     except BaseException as error:
         made = _default_client()
-        if made is not None and made is not before:
+        # One that is connected was made by another thread meanwhile, for a call of its own.
+        if made is not None and made is not before and made.status != "running":
             with suppress(TimeoutError):
                 made.close(timeout=CLIENT_CLOSES_S)
         if isinstance(error, Exception) and not isinstance(error, (OSError, ImportError)):

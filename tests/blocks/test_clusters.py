@@ -234,6 +234,24 @@ def test_a_client_that_was_interrupted_computes_nothing_later(
     assert computed_by() == before
 
 
+def test_the_client_of_another_thread_stays_where_a_connection_fails(
+    monkeypatch: pytest.MonkeyPatch, dask_client
+) -> None:
+    """It became the default one while ours was being made."""
+    made, client = [], distributed.Client
+
+    def fails(*_: Any, **__: Any) -> None:
+        made.append(client(dask_client.scheduler.address))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cluster_start, "_greet", lambda *_: None)
+    monkeypatch.setattr(distributed, "Client", fails)
+    with pytest.raises(KeyboardInterrupt):
+        cluster_start.new_client(dask_client.scheduler.address)
+    assert made[0].status == "running"
+    made[0].close()
+
+
 @pytest.mark.parametrize("host", ["10.0.0.1", "scheduler.example.org", "[fe80::1]", "0.0.0.0"])
 def test_plaintext_to_another_machine_is_refused(host):
     address = f"tcp://{host}:8786"
