@@ -168,6 +168,8 @@ _BEGIN_RUNS = (
     *(("runs", "resume"), ("runs", "repeat")),
 )
 """Commands that begin a run, or go on with one."""
+_LOOK_INTO_STORE = ("runs", "catalog", "data", "store", "doctor")
+_STORE_BLOCK = "store-block/"
 
 app = App(
     name="partwise",
@@ -272,7 +274,10 @@ def _use_server_of_up(words: list[str]) -> None:
     PREFECT_API_URL to nothing, has decided otherwise.
     """
     without = {"--prefect", "--help", "-h"} & {*_own_words(words)}
-    needs_one = _begins_run(words) or any("store-block/" in word for word in _own_words(words))
+    own = [*_own_words(words)]
+    if own and own[0] in _LOOK_INTO_STORE:
+        own.append(os.environ.get("PARTWISE_STORE", ""))
+    needs_one = _begins_run(words) or any(_STORE_BLOCK in word for word in own)
     if not needs_one or without or "PREFECT_API_URL" in os.environ:
         return
     from partwise.flows.cli import output

@@ -48,7 +48,8 @@ def collect(
         dry_run: Only say what would go, what stays and why, and what waits for its day to pass.
         yes: Do not ask.
         store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
-        as_json: Print a JSON object for each run and file; goes with --yes or --dry-run.
+        as_json: Print a JSON object for each run and file, for what could not be looked into, and
+            one with the number of environments; goes with --yes or --dry-run.
     """
     from partwise.flows.cli.run_removal import is_sure
     from partwise.planning.tidying import plan_tidying, tidy
@@ -85,7 +86,7 @@ def _print_old(planned: "Tidying") -> None:
 
 
 def _print_json(planned: "Tidying", done: "Tidied") -> None:
-    """Print an object for each run that is old, and for each file of others."""
+    """Print an object for each old run, each other file, what was not read, and environments."""
     for run_id, size_bytes in planned.sizes.items():
         record = {"run_id": run_id, "size_bytes": size_bytes}
         output.print_json({**record, "deleted": not done.dry_run and run_id not in done.kept})
@@ -100,3 +101,8 @@ def _print_json(planned: "Tidying", done: "Tidied") -> None:
         as_json=True,
         waiting=waiting,
     )
+    unread = [({"run_id": run.run_id}, run.why) for run in done.rest if run.why]
+    unread += [({"dataset": name}, why) for name, why in done.data.why.items()]
+    for record, why in unread:
+        output.print_json({**record, "status": "UNREADABLE", "error": why})
+    output.print_json({"environments": done.environments, "deleted": not done.dry_run})

@@ -172,6 +172,10 @@ class TestCommand:
             "2 files of registrations that died, and of rows on their way to workers would" in said
         )
         assert "not looked into: dataset broken: " in said
+        assert main([*given, "--dry-run", "--json"]) == 0
+        *_, unread, environments = map(json.loads, capsys.readouterr().out.splitlines())
+        assert (unread["dataset"], unread["status"]) == ("broken", "UNREADABLE")
+        assert environments == {"environments": 0, "deleted": False}
         assert main([*given, "--yes"]) == 0
         assert "0 environments of this machine deleted" in capsys.readouterr().out
         assert not store.exists(dead)

@@ -56,6 +56,15 @@ def test_what_begins_a_run_uses_the_server_and_says_so(services, words, url, cap
     assert f"using the Prefect server of `partwise up` here, {url};" in capsys.readouterr().err
 
 
+def test_a_saved_store_of_the_environment_needs_it_where_a_store_is_looked_into(
+    services, monkeypatch, url
+) -> None:
+    monkeypatch.setenv("PARTWISE_STORE", "store-block/prod")
+    for words in (["up"], ["down"], ["--version"], ["environments"]):
+        assert server_used(*words) is None
+    assert server_used("runs", "list") == url
+
+
 @pytest.mark.parametrize(
     "words", [["runs", "list"], [*TRAIN, "--prefect"], [*TRAIN, "--help"], ["up"], []]
 )
