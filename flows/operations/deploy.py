@@ -30,7 +30,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import DeploymentSchedule, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
-from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled, Crashed
 from prefect.workers.utilities import get_default_base_job_template_for_infrastructure_type
@@ -218,18 +218,24 @@ def create_pool(client: SyncPrefectClient, name: str, kind: str | None) -> str:
     try:
         pool = client.read_work_pool(name)
     except ObjectNotFound:
-        kind = kind or PROCESS
-        template = extended(_template(kind), kind)
-        client.create_work_pool(WorkPoolCreate(name=name, type=kind, base_job_template=template))
-        return kind
+        made = kind or PROCESS
+        template = extended(_template(made), made)
+        wanted = WorkPoolCreate(name=name, type=made, base_job_template=template)
+        try:
+            client.create_work_pool(wanted)
+        except ObjectAlreadyExists:
+            # A worker that starts makes the pool it is to serve, as does another deployment.
+            pool = client.read_work_pool(name)
+        else:
+            return made
     if kind is not None and kind != pool.type:
         raise InputError(
             f"The work pool {name!r} is there already, and of type {pool.type}, not {kind}: give "
             "another name, or leave --pool-type out."
         )
     if pool.type in CONTAINER_POOLS and pool.base_job_template == (stock := _template(pool.type)):
-        wanted = WorkPoolUpdate(base_job_template=extended(stock, pool.type))
-        client.update_work_pool(name, wanted)
+        changed = WorkPoolUpdate(base_job_template=extended(stock, pool.type))
+        client.update_work_pool(name, changed)
     return pool.type
 
 

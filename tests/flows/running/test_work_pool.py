@@ -16,7 +16,7 @@ import pytest
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
-from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.objects import FlowRun, WorkPool
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled, Completed, Crashed, Failed, State
@@ -29,6 +29,7 @@ from partwise.errors import (
     ServiceError,
 )
 from partwise.flows import map_partitions
+from partwise.flows.operations.deploy import create_pool
 from partwise.flows.running import work_pool
 from partwise.flows.running.work_pool import call_in_work_pool
 from partwise.scripts.infrastructure import Infrastructure
@@ -79,6 +80,26 @@ def pool(client: SyncPrefectClient) -> Callable[..., str]:
         return name
 
     return make
+
+
+def test_a_pool_that_its_worker_makes_at_the_same_moment_is_taken(
+    client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, read = f"process-{uuid4().hex[:8]}", client.read_work_pool
+
+    def read_before_the_worker(wanted: str) -> WorkPool:
+        monkeypatch.setattr(client, "read_work_pool", read)
+        with pytest.raises(ObjectNotFound) as missing:
+            read(wanted)
+        client.create_work_pool(WorkPoolCreate(name=wanted, type="process", base_job_template={}))
+        raise missing.value
+
+    for kind in ("process", None):
+        monkeypatch.setattr(client, "read_work_pool", read_before_the_worker)
+        assert create_pool(client, f"{name}-{kind}", kind) == "process"
+    monkeypatch.setattr(client, "read_work_pool", read_before_the_worker)
+    with pytest.raises(InputError, match="of type process, not docker"):
+        create_pool(client, f"{name}-other", "docker")
 
 
 def flow_runs(client: SyncPrefectClient, run_id: str) -> list[FlowRun]:
