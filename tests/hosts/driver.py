@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
+from tests.hosts.network import TLS_FILES
 
 SCRIPT = """
 import json, torch
@@ -20,6 +23,17 @@ print(json.dumps({"metrics": {"sum": int(total)}}))
 torch.distributed.destroy_process_group()
 """
 """Its processes meet on two hosts."""
+MPI_SCRIPT = """
+import json
+from mpi4py import MPI
+print(json.dumps({"metrics": {"sum": MPI.COMM_WORLD.allreduce(MPI.COMM_WORLD.rank + 1)}}))
+"""
+INPUT_SCRIPT = """
+import json, os, sys
+import pyarrow.parquet as pq
+rows = pq.read_table(sys.argv[1])
+print(json.dumps({"metrics": {"rows": rows.num_rows, "hello": len(open(sys.argv[2]).read())}}))
+"""
 
 
 def fit(data: Any, context: Any) -> Any:
@@ -43,6 +57,24 @@ def count(data: Any, context: Any) -> dict[str, Any]:
     return {"rows": [len(data)]}
 
 
+def packaged(data: Any, context: Any) -> dict[str, Any]:
+    """Use a package that stands on no host."""
+    import greeting  # type: ignore[import-not-found]
+
+    return {"version": [greeting.__version__]}
+
+
+def published(uri: str) -> str:
+    """Hash the rows of a database table."""
+    from contextlib import closing
+
+    from partwise.sources.sql.databases import Database
+
+    with Database(uri=uri).connect() as connection, closing(connection.cursor()) as cursor:
+        cursor.execute("SELECT key, guess FROM guesses ORDER BY key, guess")
+        return sha256(repr([(int(key), float(guess)) for key, guess in cursor.fetchall()]))
+
+
 def table_of(partitions: int) -> pa.Table:
     """The rows."""
     keys = np.repeat(np.arange(partitions), 12)
@@ -55,18 +87,27 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def main(store: str, address: str) -> None:
-    """Train, resume, infer, map, and train one model on all rows."""
+def main(store: str, address: str, database: str, wheels: str) -> None:
+    """Train, resume, infer, map, and train one model on all rows.
+
+    Args:
+        store: The artifact store.
+        address: Of the scheduler; empty: a cluster of this host.
+        database: The URI of one that predictions are published to.
+        wheels: Where the wheels of `packaged` are.
+    """
     import boto3
     from botocore.config import Config
 
     from partwise import (
         DistributedLightGBM,
         DistributedXGBoost,
+        Environment,
         LightGBMTrainer,
         LocalCluster,
         RemoteCluster,
         ScalingConfig,
+        Table,
         export_models,
         map_partitions,
         run_inference,
@@ -81,7 +122,8 @@ def main(store: str, address: str) -> None:
         # The server may still be starting.
         patient = Config(retries={"max_attempts": 30}, connect_timeout=5)
         boto3.client("s3", config=patient).create_bucket(Bucket=store.split("/")[2])
-        cluster = RemoteCluster(address=address, allow_plaintext=True)
+        files = dict(zip(("tls_ca_file", "tls_cert_file", "tls_key_file"), TLS_FILES, strict=True))
+        cluster = RemoteCluster(address=address, **files)
     given: dict[str, Any] = {"store": store, "cluster": cluster}
     rows, said = table_of(4), {}
     for _ in range(2):
@@ -93,6 +135,16 @@ def main(store: str, address: str) -> None:
     inferred = run_inference(rows, "key", "trained", predict, run_id="inferred", **given)
     said["infer"] = str(inferred.counts)
     said["map"] = str(map_partitions(rows, "key", count, run_id="mapped", **given).counts)
+    table = Table("guesses", database)
+    run_inference(rows, "key", "trained", predict, run_id="told", output=table, **given)
+    said["database"] = published(database)
+    forecasts = "dataset://forecasts"
+    run_inference(rows, "key", "trained", predict, run_id="kept", output=forecasts, **given)
+    again = map_partitions(f"{forecasts}@1", "key", count, run_id="read", **given)
+    said["dataset"] = str(again.predictions().sort_by("key").to_pydict())
+    package = Environment(packages=["greeting"], find_links=[wheels], no_index=True)
+    own = map_partitions(rows, "key", packaged, run_id="own", environment=package, **given)
+    said["environment"] = str(own.predictions().sort_by("key").to_pydict())
     two = ScalingConfig(ranks=2)
     for trainer in (
         DistributedXGBoost(label="y", rounds=2),
@@ -111,10 +163,19 @@ def main(store: str, address: str) -> None:
     said["tune"] = sha256(tuned.model().model_to_string())
     Path("script").mkdir()
     Path("script", "main.py").write_text(SCRIPT)
-    script = run_script(
-        "main.py", source_directory="script", nodes=2, backend="gloo", run_id="script", **given
-    )
+    Path("script", "mpi.py").write_text(MPI_SCRIPT)
+    Path("script", "inputs.py").write_text(INPUT_SCRIPT)
+    Path("hello.txt").write_text("hello")
+    given |= {"source_directory": "script", "nodes": 2}
+    script = run_script("main.py", backend="gloo", run_id="script", **given)
     said["script"] = str(script.partitions["sum"].to_pylist())
+    if shutil.which("mpirun"):
+        job = run_script("mpi.py", backend="mpi", run_id="mpi", **given)
+        said["mpi"] = str(job.partitions["sum"].to_pylist())
+    inputs = {"rows": rows, "hello": "hello.txt"}
+    words = ["{inputs.rows}", "{inputs.hello}"]
+    fed = run_script("inputs.py", inputs=inputs, arguments=words, run_id="fed", **given)
+    said["inputs"] = str(fed.partitions.select(["rows", "hello"]).to_pydict())
     print("SAID " + json.dumps(said))
 
 

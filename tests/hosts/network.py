@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import IO
 
 import psutil
+from distributed import Security
 
 from tests.programs import ROOT
 
 PORT = 8786
 STORE_PORT = 5000
+TLS_FILES = ("/tmp/tls/ca.pem", "/tmp/tls/certificate.pem", "/tmp/tls/key.pem")
+"""Of the authority, the certificate and its key, on each host of a cluster that speaks TLS."""
 _WIRE = ("link", "add", "wire", "up", "type", "bridge", "forward_delay", "0")
 _NOBODY = "02:00:00:00:00:00"
 _SPACES = ("--mount", "--net", "--uts", "--pid")
@@ -130,6 +133,12 @@ class Host:
             return Path(f"/proc/{self.pid}/root{path}").read_text()
         return ""
 
+    def write(self, path: str, text: str) -> None:
+        """Write a file on its own disks."""
+        made = Path(f"/proc/{self.pid}/root{path}")
+        made.parent.mkdir(parents=True, exist_ok=True)
+        made.write_text(text)
+
     @property
     def _inside(self) -> list[str]:
         return ["nsenter", "-t", str(self.pid), *_SPACES, "--"]
@@ -224,13 +233,29 @@ class Cluster:
         network: With the hosts "scheduler", "store", "driver", and the workers "one", "two" ...
         workers: Their names.
         folder: For logs.
+        security: Of the connections, TLS; None: plaintext. TLS_FILES of each host have it.
     """
 
-    def __init__(self, network: Network, workers: tuple[str, ...], folder: Path) -> None:
+    def __init__(
+        self,
+        network: Network,
+        workers: tuple[str, ...],
+        folder: Path,
+        security: Security | None = None,
+    ) -> None:
         self.network = network
         self.folder = folder
         self.store = f"http://{network['store'].address}:{STORE_PORT}"
-        self.scheduler = f"tcp://{network['scheduler'].address}:{PORT}"
+        protocol = "tcp" if security is None else "tls"
+        self.scheduler = f"{protocol}://{network['scheduler'].address}:{PORT}"
+        self._protected: tuple[str, ...] = ()
+        if security is not None:
+            ca, certificate, key = TLS_FILES
+            self._protected = ("--tls-ca-file", ca, "--tls-cert", certificate, "--tls-key", key)
+            for host in network.hosts.values():
+                for path in TLS_FILES[:2]:
+                    host.write(path, security.tls_client_cert)
+                host.write(key, security.tls_client_key)
         self.pids: set[int] = set()
         """Of its servers, as this machine numbers them."""
         self._start("store", "moto.server", "-H", "0.0.0.0", "-p", str(STORE_PORT))
@@ -240,11 +265,13 @@ class Cluster:
 
     def add_scheduler(self) -> None:
         """Start the scheduler on its host."""
-        self._start("scheduler", "distributed.cli.dask_scheduler", "--no-dashboard")
+        protected = (*self._protected, *(("--protocol", "tls") if self._protected else ()))
+        self._start("scheduler", "distributed.cli.dask_scheduler", "--no-dashboard", *protected)
 
     def add(self, name: str) -> subprocess.Popen[str]:
         """Start a worker of one thread on a host, and return its nanny."""
         words = ("--nthreads", "1", "--no-dashboard", "--local-directory", "/tmp/dask")
+        words = (*words, *self._protected)
         return self._start(name, "distributed.cli.dask_worker", self.scheduler, *words)
 
     def _start(self, name: str, *words: str) -> subprocess.Popen[str]:

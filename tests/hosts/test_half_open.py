@@ -1,22 +1,12 @@
 """Who waits for a host that is out of reach, over a connection that nobody closes."""
 
-import shlex
-from pathlib import Path
-
 import pytest
 
 from tests.hosts.network import network
+from tests.hosts.postgres import serve_postgres
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ip")]
 
-SERVE = """
-set -e
-as="setpriv --reuid=postgres --regid=postgres --clear-groups"
-mkdir /tmp/database && chown postgres /tmp/database && cd /tmp/database
-$as {programs}/initdb -D data -U postgres --auth=trust --no-sync
-echo 'host all all 10.77.0.0/24 trust' >> data/pg_hba.conf
-exec $as {programs}/postgres -D data -c listen_addresses=0.0.0.0 -k /tmp/database
-"""
 ASK = """
 import threading, time
 from contextlib import closing
@@ -77,8 +67,7 @@ time.sleep(3600)
 
 def test_a_wait_ends_for_a_host_that_is_out_of_reach(initdb: str) -> None:
     with network("one", "other") as made:
-        programs = shlex.quote(str(Path(initdb).parent))
-        made["other"].start("bash", "-c", SERVE.format(programs=programs))
+        serve_postgres(made["other"], initdb)
         made["other"].python("-c", SECOND_RANK)
         waiting = [made["one"].python("-c", script) for script in (ASK, FIRST_RANK)]
         for process in waiting:
