@@ -129,13 +129,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Give each process whole files, and each folder of operations, which has a server, to one."""
+    """Give each process whole files, and all operations, which share a server, to one."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
-            return file.rpartition("/")[0] if nodeid.startswith(OPERATIONS) else file
+            return OPERATIONS if nodeid.startswith(OPERATIONS) else file
 
     # Else it would put files with many tests first.
     config.option.loadscopereorder = False
