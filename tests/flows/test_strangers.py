@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -166,17 +166,22 @@ def interrupted_after(seconds: float) -> Iterator[None]:
 
 WITHOUT_PORTS = {"run_inference", "export_models", "tune_model"}
 """On a cluster that is there, with a server of Prefect that is there, they open none."""
+TRIES = 5
 XGBOOST = "was not connected with the others by XGBoost"
 """XGBoost's ports let in everybody: a stranger may take the place of a rank there."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_goes_on_with_strangers_at_all_of_its_ports(place: Place, kind: str) -> None:
-    with strangers_everywhere() as visited, interrupted_after(LIMIT_S):
-        try:
-            run = KINDS[kind](place)
-        except RunFailedError as error:
-            assert "XGBoost" in kind and XGBOOST in str(error)  # noqa: PT017, PT018
-        else:
-            assert run.status is RunStatus.SUCCESS
+    for number in range(TRIES):
+        with strangers_everywhere() as visited, interrupted_after(LIMIT_S):
+            try:
+                run = KINDS[kind](replace(place, store=place.store / str(number)))
+            except RunFailedError as error:
+                assert "XGBoost" in kind and XGBOOST in str(error)  # noqa: PT017, PT018
+            else:
+                assert run.status is RunStatus.SUCCESS
+        # A run's only ports may be closed before anybody has come.
+        if visited.ports or not visited.missed:
+            break
     assert bool(visited.ports) == (kind not in WITHOUT_PORTS), visited
