@@ -1,6 +1,6 @@
 """What many runs in one process leave behind: memory, files and threads of each process, and disks.
 
-    python benchmarks/endurance.py [--runs 500] [--every 50] [--partitions 20]
+    python -m benchmarks.endurance [--runs 500] [--every 50] [--partitions 20]
 
 Trains, infers and maps by turns, on one Dask cluster whose scheduler and two workers are processes
 of their own. Prints a line for each after every so many runs, and what grew from the first of these
@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
+from benchmarks.frame.processes import Figures, bytes_below, figures
 from partwise.blocks import RemoteCluster
 from partwise.flows import map_partitions, run_inference, train_models
 from partwise.models.serdes import PickleSerde
@@ -47,24 +47,6 @@ def double(data: Any, context: Any) -> dict[str, Any]:
     return {"doubled": 2 * data.to_numpy("x")}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Figures:
-    """Of one process, or of several together."""
-
-    memory_mb: float
-    files: int
-    threads: int
-
-
-def figures(processes: list[psutil.Process]) -> Figures:
-    """Measure processes; memory is what they do not share."""
-    return Figures(
-        memory_mb=sum(each.memory_full_info().uss for each in processes) / 1e6,
-        files=sum(each.num_fds() for each in processes),
-        threads=sum(each.num_threads() for each in processes),
-    )
-
-
 def measure() -> dict[str, Figures]:
     """Measure this process, the scheduler, and the workers with what they have started."""
     own = psutil.Process()
@@ -76,11 +58,6 @@ def measure() -> dict[str, Figures]:
         elif "dask_worker" in line:
             groups["workers"] += [process, *process.children(recursive=True)]
     return {name: figures(processes) for name, processes in groups.items()}
-
-
-def bytes_below(folder: Path) -> float:
-    """Return how many megabytes there are in a folder."""
-    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
 
 
 def kinds(given: dict[str, Any], rows: pa.Table) -> Iterator[Callable[[str], Any]]:

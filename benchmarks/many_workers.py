@@ -1,11 +1,13 @@
 """What a Dask cluster of many workers costs driver and scheduler, with workers that do nothing.
 
-    python benchmarks/many_workers.py [--workers 1000] [--shards 16000]
+    python -m benchmarks.many_workers [--workers 400] [--shards 6400]
 
 The scheduler is a process of its own, and so are the workers, all in one: real ones of Dask's,
 whose tasks return at once. So the scheduler's own work and the messages are measured, and not
 partwise's shards. Printed are the calls that a run makes of all workers, its look at the cluster
-(which happens every `workers / 200` seconds), shards without any work, and memory.
+(which happens every `workers / 200` seconds), shards without any work, and memory. The process of
+the workers soon needs more of a core than the scheduler, which would hear of them from many
+machines: what counts is the CPU time of the scheduler.
 """
 
 import argparse
@@ -50,19 +52,31 @@ def child(*words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
-def timed(what: str, call: Any, *arguments: Any) -> Any:
-    """Call something, and print how long it took."""
-    began = time.perf_counter()
-    found = call(*arguments)
-    print(f"{what:44} {time.perf_counter() - began:8.2f} s", flush=True)
-    return found
+class Watch:
+    """Prints how long something took, with the CPU time of scheduler and workers."""
+
+    def __init__(self, *processes: int) -> None:
+        self._processes = [psutil.Process(pid) for pid in processes]
+        print(f"{'seconds':>53} {'scheduler CPU':>14} {'workers CPU':>12}")
+
+    def __call__(self, what: str, call: Any, *arguments: Any) -> Any:
+        """Call something."""
+        began, before = time.perf_counter(), self._spent()
+        found = call(*arguments)
+        taken = time.perf_counter() - began
+        used = [now - then for now, then in zip(self._spent(), before, strict=True)]
+        print(f"{what:44} {taken:8.2f} {used[0]:14.2f} {used[1]:12.2f}", flush=True)
+        return found
+
+    def _spent(self) -> list[float]:
+        return [sum(process.cpu_times()[:2]) for process in self._processes]
 
 
 def main() -> None:
     """Parse the command line, and run."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--workers", type=int, default=1000)
-    parser.add_argument("--shards", type=int, default=16_000)
+    parser.add_argument("--workers", type=int, default=400)
+    parser.add_argument("--shards", type=int, default=6_400)
     parser.add_argument("--part", nargs="*", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.part:
@@ -73,6 +87,7 @@ def main() -> None:
     assert scheduler.stdout is not None
     address = scheduler.stdout.readline().strip()
     workers = child("--part", "workers", address, str(arguments.workers))
+    timed = Watch(scheduler.pid, workers.pid)
     try:
         with Client(address, timeout=START_S) as client:
             timed("workers come", client.wait_for_workers, arguments.workers, START_S)
