@@ -101,8 +101,8 @@ def _print_json(planned: "Tidying", done: "Tidied") -> None:
         as_json=True,
         waiting=waiting,
     )
-    unread = [({"run_id": run.run_id}, run.why) for run in done.rest if run.why]
-    unread += [({"dataset": name}, why) for name, why in done.data.why.items()]
-    for record, why in unread:
-        output.print_json({**record, "status": "UNREADABLE", "error": why})
+    unread = [("run_id", run.run_id, run.why) for run in done.rest if run.why]
+    unread += [("dataset", name, why) for name, why in done.data.why.items()]
+    for what, name, why in unread:
+        output.print_json({what: name, "status": "UNREADABLE", "error": why})
     output.print_json({"environments": done.environments, "deleted": not done.dry_run})

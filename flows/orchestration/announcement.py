@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import httpx
 import pyarrow as pa
 import pyarrow.compute as pc
+from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 from prefect.events import emit_event
 from prefect.exceptions import PrefectHTTPStatusError
@@ -24,11 +26,37 @@ from partwise.runs.run import Run
 RUN_COMPLETED = "partwise.run.completed"
 WITHOUT_RUN = ("Failed", "Crashed", "TimedOut")
 """The states of flow runs that ended without a run: that of a run has its status as its name."""
+SCHEDULED = "partwise.flow-run.scheduled"
 CATALOG_PROMOTED = "partwise.catalog.promoted"
 DEPLOYMENT_LABEL = "partwise.deployment"
 MOST_KEYS = 20
 """Failed keys that are named."""
 _FAILED = [PartitionStatus.FAILED.value, PartitionStatus.INTERNAL_ERROR.value]
+
+
+def announce_schedule() -> None:
+    """Emit the event of a flow run being scheduled, which Prefect's scheduler leaves out.
+
+    Each event of a state names the one before it, and Prefect's server (3.8) has automations wait
+    15 minutes for one that it has not seen: of flow runs that a schedule made, for all of their
+    states. That they have failed would be told so late, and not at all where the server ends first.
+    """
+    context = FlowRunContext.get()
+    started: Any = None if context is None else context.flow_run
+    # One that goes on has told of it before.
+    if started is None or not started.auto_scheduled or started.run_count > 1:
+        return
+    # The run does without where the server cannot say.
+    with suppress(httpx.HTTPError, PrefectHTTPStatusError), get_client(sync_client=True) as client:
+        first = min(client.read_flow_run_states(started.id), key=lambda state: state.timestamp)
+        emit_event(
+            event=SCHEDULED,
+            resource={
+                "prefect.resource.id": f"prefect.flow-run.{started.id}",
+                "prefect.resource.name": started.name,
+            },
+            id=first.id,
+        )
 
 
 def announce(run: Run | Pipeline) -> None:

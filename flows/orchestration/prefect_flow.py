@@ -32,7 +32,7 @@ from pydantic_core import PydanticSerializationError
 # Prefect finds the classes of blocks that a deployment refers to once this is imported.
 import partwise.blocks.saved  # noqa: F401
 from partwise.errors import InputError, PartwiseError, RunCancelledError, RunFailedError
-from partwise.flows.orchestration.announcement import announce
+from partwise.flows.orchestration.announcement import announce, announce_schedule
 from partwise.flows.orchestration.embedded_server import forget_unsent, start_embedded_server
 from partwise.flows.orchestration.endings import mask_logs, result_of
 from partwise.flows.orchestration.run_flow import (
@@ -87,6 +87,7 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
 
         @functools.wraps(called)
         def body(*args: Any, **kwargs: Any) -> State[Any]:
+            announce_schedule()
             arguments = called.fill_in(called.signature.bind(*args, **kwargs).arguments)
             with suspension() as suspended:
                 state = suspended.settle(self._end_of(arguments))

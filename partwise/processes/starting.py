@@ -88,7 +88,10 @@ class Starter:
 def reap(process: subprocess.Popen[bytes]) -> None:
     """Have nothing be left of a process once it ends, however late that is; do not wait."""
     name = f"{HELPER_THREADS}reaper"
-    threading.Thread(target=process.wait, name=name, daemon=True).start()
+    thread = threading.Thread(target=process.wait, name=name, daemon=True)
+    # As Python (from 3.12) ends there are no new threads, and what is left is nobody's child soon.
+    with suppress(RuntimeError):
+        thread.start()
 
 
 def await_ends(processes: Iterable[subprocess.Popen[bytes]], limit_s: float) -> None:

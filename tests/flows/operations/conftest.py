@@ -23,17 +23,28 @@ _STARTED = ExitStack()
 _AT_WORK: list[Production] = []
 
 
+def _end() -> None:
+    _AT_WORK.clear()
+    _STARTED.close()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
     """End the server after the last test here: it takes 3 % of a core without any work."""
     yield
-    if nextitem is None or not nextitem.path.is_relative_to(Path(__file__).parent):
-        _AT_WORK.clear()
-        _STARTED.close()
+    if nextitem is not None and not nextitem.path.is_relative_to(Path(__file__).parent):
+        _end()
+
+
+@pytest.fixture(scope="session")
+def ended() -> Iterator[None]:
+    """End the server with the session, where no other test comes after those here."""
+    yield
+    _end()
 
 
 @pytest.fixture(scope="module")
-def started_production(tmp_path_factory: pytest.TempPathFactory) -> Production:
+def started_production(ended: None, tmp_path_factory: pytest.TempPathFactory) -> Production:
     """A server and a worker of a project folder, with all of prefect.yaml deployed."""
     if _AT_WORK:
         return _AT_WORK[0]

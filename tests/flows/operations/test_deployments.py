@@ -18,6 +18,8 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.events import emit_event
+from prefect.events.actions import DoNothing
+from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
 from partwise.flows.operations.automations import CRASH_AUTOMATION
@@ -252,6 +254,22 @@ def test_a_schedule_starts_a_run_named_by_its_time_and_that_its_inference(
         runs = runs_of(production, "train-models/nightly-train")
         return [run for run in runs if run.state_name not in ("Scheduled", "Late")]
 
+    watching = AutomationCore(
+        name="sees the end of a night",
+        trigger=EventTrigger(
+            posture=Posture.Reactive,
+            expect={"prefect.flow-run.Completed"},
+            match={"prefect.resource.id": "prefect.flow-run.*"},
+            match_related={
+                "prefect.resource.id": (
+                    f"prefect.deployment.{ids(production)['train-models/nightly-train']}"
+                ),
+                "prefect.resource.role": "deployment",
+            },
+        ),
+        actions=[DoNothing()],
+    )
+    watched = production.client.create_automation(watching)
     failed = {
         "prefect.resource.id": "partwise.run.bad-night",
         "partwise.kind": "train",
@@ -275,3 +293,12 @@ def test_a_schedule_starts_a_run_named_by_its_time_and_that_its_inference(
     assert [one.parameters["training_run_id"] for one in used] == [name]
     assert production.wait(used[0].id).state_name == "Completed"
     assert Run.open(f"{name}-used", store).counts == {"DONE": 100}
+    # Prefect holds back what happens to a flow run whose first event it has not seen.
+    of_automation = {
+        "event": {"name": ["prefect.automation.triggered"]},
+        "any_resource": {"id": [f"prefect.automation.{watched}"]},
+    }
+    wait_until(
+        lambda: production.post("/events/filter", {"filter": of_automation})["events"],
+        "an automation to see that the scheduled run has ended",
+    )
