@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from partwise.processes.starting import LOST_PARENT, Starter, describe_exit, importing
+from partwise.processes.starting import LOST_PARENT, Starter, describe_exit, importing, reap
 
 MODULE = """
 import os, sys, time
@@ -87,3 +87,16 @@ def test_garbage_is_looked_for_rarely_as_modules_are_imported() -> None:
         assert gc.get_threshold() == (11, 12, 13), "a module's own choice stands"
     finally:
         gc.set_threshold(*ours)
+
+
+def test_a_process_is_given_up_where_python_ends_and_starts_no_thread(monkeypatch) -> None:
+    """What Python 3.12 does from the moment at which it calls what `atexit` has."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    with subprocess.Popen(["sleep", "60"]) as process, monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        process.terminate()
+        reap(process)
+    assert process.returncode == -signal.SIGTERM
