@@ -1,6 +1,7 @@
 """The automations that partwise keeps on a Prefect server: found again by their names."""
 
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient
@@ -21,7 +22,9 @@ def save_automation(
 ) -> UUID:
     """Create an automation, or update the one that has its name; more of that name are deleted.
 
-    With `keeps_switch`, one that is there stays on or off.
+    With `keeps_switch`, one that is there stays on or off. One that is as wanted is left alone: an
+    update forgets what it waits for, such as the next heartbeat of a flow run whose machine died
+    before `partwise up` was called again.
     """
     found = client.read_automations_by_name(wanted.name)
     if not found:
@@ -30,8 +33,17 @@ def save_automation(
         client.delete_automation(one.id)
     if keeps_switch:
         wanted = wanted.model_copy(update={"enabled": found[0].enabled})
-    client.update_automation(found[0].id, wanted)
+    if _parts(found[0]) != _parts(wanted):
+        client.update_automation(found[0].id, wanted)
     return found[0].id
+
+
+def _parts(automation: AutomationCore) -> dict[str, Any]:
+    """Return what makes an automation what it is, without the IDs that the server gives."""
+    parts = automation.model_dump(include=set(AutomationCore.model_fields))
+    # Prefect gives a trigger another one with each update.
+    parts["trigger"].pop("id", None)
+    return parts
 
 
 def crash_automation() -> AutomationCore:

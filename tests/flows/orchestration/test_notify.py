@@ -14,6 +14,7 @@ import pytest
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.blocks.system import Secret
 from prefect.client.orchestration import get_client
+from prefect.events.schemas.automations import AutomationCore
 from prefect.flow_engine import run_flow
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Late
@@ -21,8 +22,10 @@ from prefect.states import Late
 from partwise.errors import ColumnError, InputError
 from partwise.flows import lifecycle, map_partitions
 from partwise.flows.cli.main import main
+from partwise.flows.operations.automations import crash_automation, save_automation
 from partwise.flows.operations.notifications import (
     Notification,
+    automations_of,
     notifications_of,
     save_notifications,
 )
@@ -116,6 +119,28 @@ def test_automations_tell_of_what_went_wrong_in_a_deployment(webhook, cluster, t
     assert "Failed keys: b.\npartwise runs show told --failures" in text
     assert "'nowhere'" in heard["Failed: refused"]
     assert "map-partitions/told, due 20" in heard[f"Late: {late.name}"]
+
+
+@pytest.mark.usefixtures("webhook")
+def test_an_automation_that_is_as_wanted_is_left_alone() -> None:
+    """An update has Prefect forget what it waits for: a heartbeat, or that a late one begins."""
+    [one] = notifications_of({"notifications": [{"name": "m", "block": "custom-webhook/ops"}]})
+    with get_client(sync_client=True) as client:
+        flow_id = client.create_flow(map_partitions)
+        block = client.read_block_document_by_name("ops", "custom-webhook").id
+        deployment = client.create_deployment(flow_id, "left")
+        for wanted in (crash_automation(), *automations_of(one, block, [deployment])):
+
+            def trigger_of(automation: AutomationCore, *, keeps_switch: bool = False) -> str:
+                found = save_automation(client, automation, keeps_switch=keeps_switch)
+                trigger = client._client.get(f"/automations/{found}").json()["trigger"]
+                return str(trigger["id"])
+
+            before = trigger_of(wanted)
+            assert trigger_of(wanted) == before
+            changed = wanted.model_copy(update={"enabled": not wanted.enabled})
+            assert trigger_of(changed, keeps_switch=True) == before
+            assert trigger_of(changed) != before
 
 
 @pytest.mark.usefixtures("webhook")
