@@ -3,10 +3,11 @@
     python -m benchmarks.nights [--nights 30] [--seconds 20]
 
 `partwise init` makes a project, `partwise up` starts its server and worker, and a schedule of so
-many seconds trains and infers night by night, while the table gets a day more each time. Some
-nights are bad, as `TROUBLE` says. Printed are a line for each night and for each message that the
-webhook of the notification got, and at the end what grew. A night's predictions are of the models
-of that night, or of an earlier one for stores whose training failed.
+many seconds trains and infers night by night, while the table gets a day more each time: where
+nights are too short for the machine, some find it changing. Some nights are bad, as `TROUBLE`
+says. Printed are a line for each night and for each message that the webhook of the notification
+got, and at the end what grew. A night's predictions are of the models of that night, or of an
+earlier one for stores whose training failed.
 
 The artifact store is on a disk of its own, of 64 MB, where one may be mounted: as root.
 """
@@ -41,6 +42,8 @@ FIRST_DAY = date(2025, 11, 1)
 """Of which the first night has no sales any more."""
 BROKEN = ("store-003", "store-007", "store-011")
 DISK = 64_000_000
+PATIENCE_S = 300.0
+"""What has no end by then is left as it is."""
 RUN_ID = "nightly-{scheduled:%Y%m%dT%H%M%S}"
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 TROUBLE = {
@@ -336,9 +339,11 @@ def main() -> None:
         first: Mapping[str, float] = {}
         for number in range(1, arguments.nights + 1):
             begin(project, number, seen)
-            night = next_night(seen, 300, *ENDED)
+            night = next_night(seen, PATIENCE_S, *ENDED)
             if night is None:
-                raise SystemExit(f"Night {number} has no end after 300 s.")
+                # Told as it is: the next one may do well.
+                [night, *_] = [each for each in flow_runs() if each.id not in seen]
+                print(f"          no end after {PATIENCE_S:.0f} s:")
             seen.add(night.id)
             trained, inferred = outcome_of(project, night)
             now = measure(project)
