@@ -226,7 +226,7 @@ def _start_worker(
     folder: Path, services: Services, pool: str, kind: str
 ) -> tuple[Services, Callable[[], bool]]:
     """Start a worker, and return what says whether it is at work."""
-    from partwise.flows.operations.deploy import last_heartbeat
+    from partwise.flows.operations.deploy import free_flow_runs, last_heartbeat
 
     if services.is_alive("worker"):
         return services, lambda: True
@@ -237,6 +237,10 @@ def _start_worker(
         )
     output.tell(f"starting a worker for the work pool {pool}")
     name = re.sub(r"[^\w.-]", "-", f"{socket.gethostname()}-{folder.resolve().name}")
+    # A process that the worker before has left may be about to begin one of them.
+    if not services.processes("worker"):
+        for flow_run in free_flow_runs(services.api_url, pool, name):
+            output.tell(f"flow run {flow_run} waits again, which a worker had taken and not begun")
     # A worker of this name may have been here before: only a newer heartbeat is of this one.
     before = last_heartbeat(services.api_url, pool, name)
     words = ["--pool", pool, "--type", "process", "--name", name]

@@ -26,13 +26,18 @@ from prefect.client.schemas.filters import (
     DeploymentFilterName,
     FlowFilter,
     FlowFilterId,
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    WorkPoolFilter,
+    WorkPoolFilterName,
 )
-from prefect.client.schemas.objects import DeploymentSchedule, StateType
+from prefect.client.schemas.objects import DeploymentSchedule, State, StateType, WorkerStatus
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
-from prefect.states import Cancelled, Crashed
+from prefect.states import Cancelled, Crashed, Scheduled
 from prefect.workers.utilities import get_default_base_job_template_for_infrastructure_type
 
 from partwise.blocks.mail import SmtpMail
@@ -431,6 +436,35 @@ def end_flow_runs(api_url: str, flow_run_ids: set[str]) -> list[str]:
                 f"{error}"
             ) from error
     return ended
+
+
+def free_flow_runs(api_url: str, pool: str, worker: str) -> list[str]:
+    """Have flow runs wait again that a worker has taken, and had not begun when it ended.
+
+    Prefect (3.8) leaves them Submitting, for ever. Where another worker than that of this name
+    serves the pool, it may be about to begin them: then all stay as they are. Returned are the
+    names of those that wait again.
+    """
+    chosen = FlowRunFilter(
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.PENDING]))
+    )
+    with _client(api_url) as client:
+        if any(
+            found.status == WorkerStatus.ONLINE and found.name != worker
+            for found in client.read_workers_for_work_pool(pool)
+        ):
+            return []
+        runs = client.read_flow_runs(
+            flow_run_filter=chosen,
+            work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[pool])),
+        )
+        for run in runs:
+            waits: State[Any] = Scheduled(
+                scheduled_time=run.expected_start_time,
+                message="The worker that had taken it ended before it began.",
+            )
+            client.set_flow_run_state(run.id, waits, force=True)
+    return [run.name for run in runs]
 
 
 def last_heartbeat(api_url: str, pool: str, worker: str) -> Any:

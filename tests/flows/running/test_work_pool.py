@@ -19,7 +19,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
 from prefect.client.schemas.objects import FlowRun, WorkPool
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.states import Cancelled, Completed, Crashed, Failed, State
+from prefect.states import Cancelled, Completed, Crashed, Failed, Pending, Running, State
 
 from partwise.errors import (
     InputError,
@@ -29,7 +29,7 @@ from partwise.errors import (
     ServiceError,
 )
 from partwise.flows import map_partitions
-from partwise.flows.operations.deploy import create_pool
+from partwise.flows.operations.deploy import create_pool, free_flow_runs
 from partwise.flows.running import work_pool
 from partwise.flows.running.work_pool import call_in_work_pool
 from partwise.scripts.infrastructure import Infrastructure
@@ -100,6 +100,24 @@ def test_a_pool_that_its_worker_makes_at_the_same_moment_is_taken(
     monkeypatch.setattr(client, "read_work_pool", read_before_the_worker)
     with pytest.raises(InputError, match="of type process, not docker"):
         create_pool(client, f"{name}-other", "docker")
+
+
+def test_what_a_worker_had_taken_and_not_begun_waits_again(
+    client: SyncPrefectClient, pool: Callable[..., str]
+) -> None:
+    """But not where another worker may be about to begin it."""
+    name, url = pool(), str(PREFECT_API_URL.value())
+    deployment = client.read_deployment_by_name(f"map-partitions/on-demand-{name}").id
+    taken, begun = (client.create_flow_run_from_deployment(deployment) for _ in range(2))
+    client.set_flow_run_state(taken.id, Pending(name="Submitting"), force=True)
+    client.set_flow_run_state(begun.id, Running(), force=True)
+    client.send_worker_heartbeat(name, "theirs")
+    assert free_flow_runs(url, name, "ours") == []
+    assert client.read_flow_run(taken.id).state_name == "Submitting"
+    assert free_flow_runs(url, name, "theirs") == [taken.name]
+    waits = client.read_flow_run(taken.id)
+    assert (waits.state_name, waits.expected_start_time) == ("Scheduled", taken.expected_start_time)
+    assert client.read_flow_run(begun.id).state_name == "Running"
 
 
 def flow_runs(client: SyncPrefectClient, run_id: str) -> list[FlowRun]:
