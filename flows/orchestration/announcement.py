@@ -9,6 +9,7 @@ import httpx
 import pyarrow as pa
 import pyarrow.compute as pc
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
 from prefect.events import emit_event
 from prefect.exceptions import PrefectHTTPStatusError
@@ -34,26 +35,30 @@ MOST_KEYS = 20
 _FAILED = [PartitionStatus.FAILED.value, PartitionStatus.INTERNAL_ERROR.value]
 
 
-def announce_schedule() -> None:
+def announce_schedule(begun: FlowRun | None = None) -> None:
     """Emit the event of a flow run being scheduled, which Prefect's scheduler leaves out.
 
     Each event of a state names the one before it, and Prefect's server (3.8) has automations wait
     15 minutes for one that it has not seen: of flow runs that a schedule made, for all of their
     states. That they have failed would be told so late, and not at all where the server ends first.
+
+    Args:
+        begun: The flow run; None: that of the context.
     """
-    context = FlowRunContext.get()
-    started: Any = None if context is None else context.flow_run
+    if begun is None:
+        context = FlowRunContext.get()
+        begun = None if context is None else context.flow_run
     # One that goes on has told of it before.
-    if started is None or not started.auto_scheduled or started.run_count > 1:
+    if begun is None or not begun.auto_scheduled or begun.run_count > 1:
         return
     # The run does without where the server cannot say.
     with suppress(httpx.HTTPError, PrefectHTTPStatusError), get_client(sync_client=True) as client:
-        first = min(client.read_flow_run_states(started.id), key=lambda state: state.timestamp)
+        first = min(client.read_flow_run_states(begun.id), key=lambda state: state.timestamp)
         emit_event(
             event=SCHEDULED,
             resource={
-                "prefect.resource.id": f"prefect.flow-run.{started.id}",
-                "prefect.resource.name": started.name,
+                "prefect.resource.id": f"prefect.flow-run.{begun.id}",
+                "prefect.resource.name": begun.name,
             },
             id=first.id,
         )

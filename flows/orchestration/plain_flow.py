@@ -2,10 +2,12 @@
 
 import inspect
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from prefect import Flow
+from prefect.client.schemas.objects import FlowRun, State
 
+from partwise.flows.orchestration.announcement import announce_schedule
 from partwise.flows.orchestration.direct import direct_call, runs_directly, say_so
 from partwise.flows.orchestration.embedded_server import start_embedded_server
 from partwise.tasks.steps import named
@@ -32,10 +34,16 @@ class PlainFlow(Flow[P, R]):
             return function(**self.validate_parameters(bound.arguments))
 
 
+def _announce(flow: Flow[Any, Any], flow_run: FlowRun, state: State[Any]) -> None:
+    """Be a hook of Prefect's, which names these three."""
+    del flow, state
+    announce_schedule(flow_run)
+
+
 def plain_flow(name: str) -> Callable[[Callable[P, R]], PlainFlow[P, R]]:
     """Decorate a function that returns a plain value as a flow of a name."""
 
     def decorate(fn: Callable[P, R]) -> PlainFlow[P, R]:
-        return PlainFlow(fn, name=name, persist_result=False)
+        return PlainFlow(fn, name=name, persist_result=False, on_running=[_announce])
 
     return decorate

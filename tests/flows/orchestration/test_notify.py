@@ -17,7 +17,7 @@ from prefect.client.orchestration import get_client
 from prefect.events.schemas.automations import AutomationCore
 from prefect.flow_engine import run_flow
 from prefect.settings import PREFECT_API_URL
-from prefect.states import Late
+from prefect.states import Late, Running
 
 from partwise.errors import ColumnError, InputError
 from partwise.flows import lifecycle, map_partitions
@@ -29,6 +29,7 @@ from partwise.flows.operations.notifications import (
     notifications_of,
     save_notifications,
 )
+from partwise.flows.orchestration import announcement
 from partwise.trainers import Mean
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -119,6 +120,25 @@ def test_automations_tell_of_what_went_wrong_in_a_deployment(webhook, cluster, t
     assert "Failed keys: b.\npartwise runs show told --failures" in text
     assert "'nowhere'" in heard["Failed: refused"]
     assert "map-partitions/told, due 20" in heard[f"Late: {late.name}"]
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_flow_run_of_a_schedule_tells_of_its_first_state_once(monkeypatch) -> None:
+    """Those of pipelines of nights and of tidying too, as Prefect begins them."""
+    told: list[UUID] = []
+    monkeypatch.setattr(announcement, "emit_event", lambda **event: told.append(event["id"]))
+    [hook] = lifecycle.on_running_hooks
+    with get_client(sync_client=True) as client:
+        deployment = client.create_deployment(client.create_flow(lifecycle), "nights")
+        asked_for = client.create_flow_run_from_deployment(deployment)
+        client.set_flow_run_state(asked_for.id, Running(), force=True)
+        scheduled = asked_for.model_copy(update={"auto_scheduled": True})
+        again = scheduled.model_copy(update={"run_count": 2})
+        for flow_run in (asked_for, scheduled, again):
+            hook(lifecycle, flow_run, Running())
+        first, _ = client.read_flow_run_states(asked_for.id)
+    assert first.is_scheduled()
+    assert told == [first.id]
 
 
 @pytest.mark.usefixtures("webhook")
