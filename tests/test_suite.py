@@ -1,5 +1,6 @@
 """What the suite says of itself: what lacks, what is left behind, and what may be run once more."""
 
+import ast
 import os
 import shutil
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,49 @@ def suite(tmp_path: Path) -> Suite:
 
 def test_collecting_imports_no_heavy_library(request) -> None:
     assert not HEAVY & request.config.stash[COLLECTED_WITH]
+
+
+@cache
+def fixtures_of(path: Path) -> dict[str, list[str]]:
+    """Return the names of a module's fixtures, each with those that it takes."""
+    text = path.read_text()
+    return {
+        node.name: [argument.arg for argument in node.args.args]
+        for node in ast.walk(ast.parse(text if "pytest.fixture" in text else ""))
+        if isinstance(node, ast.FunctionDef)
+        and any("pytest.fixture" in ast.unparse(mark) for mark in node.decorator_list)
+    }
+
+
+def taken_by(name: str, known: dict[str, list[str]]) -> set[str]:
+    """Return all fixtures that come before one, those that others of them take included."""
+    taken: set[str] = set()
+    wanted = [*known[name]]
+    while wanted:
+        if (next_one := wanted.pop()) in known and next_one not in taken:
+            taken.add(next_one)
+            wanted += known[next_one]
+    return taken
+
+
+def test_no_fixture_waits_for_itself() -> None:
+    """One that takes the name of one above it may be what another of those above it needs.
+
+    pytest says so as the first test that takes it begins, which may be a slow one.
+    """
+    tests = ROOT / "tests"
+    for module in tests.rglob("test_*.py"):
+        above = [folder / "conftest.py" for folder in module.parents if tests in folder.parents]
+        known: dict[str, list[str]] = {}
+        for conftest in [tests / "conftest.py", *reversed(above)]:
+            known |= fixtures_of(conftest) if conftest.exists() else {}
+        # One that takes its own name takes the one above it.
+        own = {
+            name: [other for other in others if other != name]
+            for name, others in fixtures_of(module).items()
+        }
+        for name in own.keys() & known.keys():
+            assert name not in taken_by(name, known | own), (module, name)
 
 
 def test_what_a_test_leaves_behind_fails_it_and_not_the_next(suite) -> None:

@@ -37,14 +37,16 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def ended() -> Iterator[None]:
+def ended_at_last() -> Iterator[None]:
     """End the server with the session, where no other test comes after those here."""
     yield
     _end()
 
 
 @pytest.fixture(scope="module")
-def started_production(ended: None, tmp_path_factory: pytest.TempPathFactory) -> Production:
+def started_production(
+    ended_at_last: None, tmp_path_factory: pytest.TempPathFactory
+) -> Production:
     """A server and a worker of a project folder, with all of prefect.yaml deployed."""
     if _AT_WORK:
         return _AT_WORK[0]
