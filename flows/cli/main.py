@@ -231,6 +231,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (Exception, KeyboardInterrupt) as error:
         if debug:
             raise
+        # An interrupt in a string that Python executes (so dataclasses are made) has `python -m`
+        # end by SIGINT at last, whatever is returned here; the next string has that forgotten.
+        eval("None")  # noqa: S307
         return _print_error(error, words)
 
 

@@ -180,6 +180,19 @@ def test_ctrl_c_before_a_run_exists_says_that_nothing_was_begun(
     assert not Path(environment["PARTWISE_STORE"], "runs").exists()
 
 
+def test_ctrl_c_as_a_library_makes_its_dataclasses_is_like_any_other(environment, tmp_path) -> None:
+    (tmp_path / "interrupted.py").write_text(
+        "import signal, sys\n"
+        "from partwise.flows.cli import main\n"
+        "def app(*_, **__): exec('import signal; signal.raise_signal(signal.SIGINT)')\n"
+        "main.app = app\n"
+        "sys.exit(main.main())\n"
+    )
+    words = [sys.executable, "-m", "interrupted"]
+    ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (130, "error: interrupted\n")
+
+
 def test_a_reader_that_goes_away_is_no_error(environment, tmp_path) -> None:
     with subprocess.Popen(
         [*COMMAND, "runs", "list"],

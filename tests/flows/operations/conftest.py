@@ -44,9 +44,7 @@ def ended_at_last() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def started_production(
-    ended_at_last: None, tmp_path_factory: pytest.TempPathFactory
-) -> Production:
+def started_production(ended_at_last: None, tmp_path_factory: pytest.TempPathFactory) -> Production:
     """A server and a worker of a project folder, with all of prefect.yaml deployed."""
     if _AT_WORK:
         return _AT_WORK[0]
