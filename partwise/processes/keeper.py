@@ -32,7 +32,7 @@ from partwise.processes.shared_files import (
     remove_files,
     remove_own_files,
 )
-from partwise.processes.starting import become_child, end_with_parent, importing
+from partwise.processes.starting import become_child, collecting_rarely, end_with_parent
 
 KEEPER_S = 10.0
 """For so long a keeper has time to end all that is below it, and to remove what that leaves."""
@@ -55,7 +55,7 @@ def main(module: str, settings: Mapping[str, Any], pid_fd: int, parent_pid: int)
     pid = os.fork()
     if pid == 0:
         _become_kept(keeper, pid_fd)
-        with importing():
+        with collecting_rarely():
             loaded = import_module(module)
         loaded.main(settings)
         os._exit(0)

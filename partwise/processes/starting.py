@@ -117,8 +117,8 @@ def become_child(parent_pid: int, number: signal.Signals = signal.SIGKILL) -> No
 
 
 @contextmanager
-def importing() -> Iterator[None]:
-    """Look for garbage rarely for the time of a block that imports.
+def collecting_rarely() -> Iterator[None]:
+    """Look for garbage rarely for the time of a block that imports, or captures a graph.
 
     Else the collector goes through all that is imported, time and again: a fifth of the time.
     """

@@ -11,6 +11,7 @@ from partwise.errors import ExportRefusedError
 from partwise.exports.onnx.quantization import lower_precision
 from partwise.exports.torch.capture import capturing
 from partwise.exports.torch.graph import move_weights, name_axes, strip
+from partwise.exports.torch.operators import list_operators_once
 from partwise.formatting import reason
 from partwise.models.export_options import EMBEDDED_BYTES
 from partwise.models.onnx_files import save_onnx
@@ -67,6 +68,7 @@ def capture_onnx(model: Any, config: OnnxConfig, opset: int) -> Any:
     from transformers.exporters import OnnxConfig as GraphOptions
     from transformers.exporters import OnnxExporter
 
+    list_operators_once()
     feeds = config.generate_dummy_inputs(config.sizes_for_export)
     tensors = dict(zip(feeds, tensors_of(feeds), strict=True))
     free = {

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from partwise.processes.starting import LOST_PARENT, Starter, describe_exit, importing, reap
+from partwise.processes.starting import LOST_PARENT, Starter, collecting_rarely, describe_exit, reap
 
 MODULE = """
 import os, sys, time
@@ -78,11 +78,11 @@ def test_garbage_is_looked_for_rarely_as_modules_are_imported() -> None:
     ours = gc.get_threshold()
     before = (700, 10, 10)
     gc.set_threshold(*before)
-    with importing():
+    with collecting_rarely():
         assert gc.get_threshold()[0] > 100 * before[0]
     assert gc.get_threshold() == before
     try:
-        with importing():
+        with collecting_rarely():
             gc.set_threshold(11, 12, 13)
         assert gc.get_threshold() == (11, 12, 13), "a module's own choice stands"
     finally:

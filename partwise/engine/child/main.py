@@ -61,7 +61,7 @@ from partwise.processes.family import adopt_orphans
 from partwise.processes.forks import ForkServer, end_like, refuse_threads
 from partwise.processes.memory import anonymous_bytes
 from partwise.processes.shared_files import name_own_files, own_folder_of
-from partwise.processes.starting import LOST_PARENT, importing
+from partwise.processes.starting import LOST_PARENT, collecting_rarely
 from partwise.shuffle.sorted_shards import ShardReader
 from partwise.tables.keys.partition_keys import Key
 
@@ -234,7 +234,7 @@ class Child:
 
     def _open_work(self, path: str) -> None:
         try:
-            with importing():
+            with collecting_rarely():
                 self._work = pickle.loads(Path(path).read_bytes())  # noqa: S301 (the caller's own code)
             self._surroundings = self._obstacle = None
             if self.settings.isolation == "partition":
@@ -270,7 +270,7 @@ class Child:
         models = [] if shard is None else [one for own in shard.models.values() for one in own]
         serdes = {model.artifact.serde for model in models} & SERDES.keys()
         named = NamedCode([self._work, *(SERDES[name]() for name in sorted(serdes))])
-        with importing():
+        with collecting_rarely():
             named.import_all()
         if self.settings.isolation == "partition":
             # numpy imports its random numbers when they are first used, and pyarrow imports pandas

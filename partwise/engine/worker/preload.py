@@ -4,7 +4,7 @@ import gc
 import os
 from importlib import import_module
 
-from partwise.processes.starting import become_child, importing
+from partwise.processes.starting import become_child, collecting_rarely
 
 _MODULES = (
     "distributed.nanny",
@@ -20,7 +20,7 @@ _MODULES = (
 # this one ended, its workers would count as dead.
 os.setpgid(0, 0)
 become_child(os.getppid())
-with importing():
+with collecting_rarely():
     for _name in _MODULES:
         import_module(_name)
 # All of it stays: a collection in a worker would write to every object, and so copy it.

@@ -14,6 +14,7 @@ from partwise.exports.torch.modules import evaluation_mode, flat_module, run_mod
 from partwise.formatting import reason
 from partwise.models.signature import Feeds, Signature, take_rows
 from partwise.models.torch_programs import run_program, tensors_of
+from partwise.processes.starting import collecting_rarely
 
 CAPTURED_ROWS = 3
 """Graphs are captured with so many rows: torch treats sizes of 0 and 1 as constants."""
@@ -82,6 +83,7 @@ def capturing(model: Any) -> Iterator[None]:
     """
     disabled = logging.root.manager.disable
     with (
+        collecting_rarely(),
         evaluation_mode(model),
         warnings.catch_warnings(),
         redirect_stdout(io.StringIO()),

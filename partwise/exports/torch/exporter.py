@@ -14,6 +14,7 @@ from partwise.exports.torch.capture import capture, capturing
 from partwise.exports.torch.description import describe_module
 from partwise.exports.torch.graph import move_weights, name_axes, strip
 from partwise.exports.torch.modules import run_module, weights_of
+from partwise.exports.torch.operators import list_operators_once
 from partwise.formatting import reason
 from partwise.models.export_options import ExportOptions
 from partwise.models.onnx_files import save_onnx
@@ -89,6 +90,7 @@ def _translate(model: Any, description: ModelDescription, sample: Feeds) -> Any:
     """Return the module as a `torch.onnx.ONNXProgram`."""
     import torch
 
+    list_operators_once()
     signature = description.signature
     captured = capture(model, signature, sample)
     try:
