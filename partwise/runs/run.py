@@ -267,12 +267,18 @@ class Run:
         """Return how the complete generations ended, the oldest first."""
         return self._view.complete()
 
-    @cached_property
+    @property
     def newest(self) -> "Run":
         """A handle that shows the newest generation alone, complete or not.
 
         It says why a resume failed whose partitions readers do not see.
         """
+        # As a rule it is what readers see: a ledger, which may be large, is not read twice then.
+        shown = self.shown
+        return self if shown and shown.generation == self.generation else self._newest_alone
+
+    @cached_property
+    def _newest_alone(self) -> "Run":
         return Run(self.store, self.document, self._view.alone(self.generation))
 
     @cached_property

@@ -18,8 +18,10 @@ from partwise.errors import InputError, IntegrityError, RunExistsError, RunFaile
 from partwise.flows import map_partitions, run_inference, train_models
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import Result, RunStatus, Skip
+from partwise.runs import view
 from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.garbage import collect_garbage
+from partwise.runs.ledger import read_ledger
 from partwise.runs.run import Run
 
 pytestmark = pytest.mark.usefixtures("single_shard")
@@ -134,6 +136,25 @@ def statuses(run: Run) -> dict[str, str]:
 
 def means(run: Run) -> dict[str, float]:
     return {key: run.model(key, PickleSerde())["mean"] for key in statuses(run)}
+
+
+def test_a_ledger_is_read_once_where_nothing_changed_and_once_at_the_end_of_a_run(
+    train, tmp_path, monkeypatch
+) -> None:
+    """It is most of a driver's memory: 10 million partitions took 13.8 GB for it, read thrice."""
+    path = write(tmp_path / "rows.parquet", table_of(VALUES))
+    read: list[str] = []
+
+    def counted(content: bytes, where: str) -> pa.Table:
+        read.append(where)
+        return read_ledger(content, where)
+
+    monkeypatch.setattr(view, "read_ledger", counted)
+    assert train(path).status.value == "SUCCESS"
+    assert read == ["resumed/generations/0001.ledger.parquet"]
+    read.clear()
+    assert train(path).kept == 8
+    assert read == ["resumed/generations/0001.ledger.parquet"]
 
 
 def test_nothing_runs_when_nothing_changed_and_no_cluster_is_asked(train, tmp_path, calls) -> None:
