@@ -1,6 +1,7 @@
 """The documentation as a site: built as `make docs` does, complete, and read without a network."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -132,3 +133,39 @@ def test_a_reader_without_a_server_finds_a_word(site, browser, width, scheme) ->
         page.screenshot(path=f"{pictures}/site-{width}-{scheme}.png")
     page.close()
     assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+SENTENCES = {
+    "keep the last three runs": "runs.html",
+    "retry a failed partition": "partition_limits.html",
+    "roll back to the model of last week": "roll_back.html",
+    "memory limit of a partition": "partition_limits.html",
+    "export models to onnx": "exports.html",
+    "how do I get an email when a night fails": "alarms.html",
+    "read parquet files from s3": "buckets.html",
+    "train one model per store": "training.html",
+    "use a gpu for each partition": "clusters.html",
+    "delete old runs": "retention.html",
+    "password of the prefect ui": "server.html",
+    "predict without a server": "server.html",
+}
+"""What people look for, and a page that says it. Before small words were left out and pages of
+decisions counted less, one of these was first for five of the sentences."""
+
+
+def test_a_sentence_is_searched_by_its_words(site, browser) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(f"file://{site}/index.html")
+    field, found = page.locator("input.md-search__input"), {}
+    for sentence, wanted in SENTENCES.items():
+        field.fill(sentence)
+        field.press("End")  # the page looks when a key was pressed
+        page.locator(f".md-search-result__link[href*='/{wanted}']").first.wait_for()
+        links = page.locator(".md-search-result__link").all()
+        names = [re.sub(r".*/|[?#].*", "", link.get_attribute("href")) for link in links]
+        found[sentence] = list(dict.fromkeys(names)).index(wanted)
+        field.fill("")
+        field.press("End")
+        page.locator(".md-search-result__link").first.wait_for(state="detached")
+    page.close()
+    assert {sentence: place for sentence, place in found.items() if place > 2} == {}

@@ -40,6 +40,20 @@ API_PAGES = {
     "Exports": ("exports", "transformers"),
     "Errors": ("errors",),
 }
+# How much a word of a page counts where somebody searches: who looks for "delete old runs" wants
+# what to do, not what was decided. Titles count a thousand times what texts do.
+WEIGHTS = {
+    "decisions/": 1e-4,
+    "tests/": 1e-4,
+    "partwise/": 1e-3,
+    "examples/": 1e-3,
+    "CHANGELOG": 1e-3,
+    "CONTRIBUTING": 1e-3,
+    "architecture": 1e-2,
+    "from_": 1e-2,
+    "api/": 0.1,
+    "commands/": 0.1,
+}
 DECISIONS = ROOT / "docs" / "decisions"
 LINK = re.compile(r"\[([^]]*)\]\((?!https?:|#)([^)#\s]+)")
 
@@ -68,7 +82,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Files) -> str:
     """Let links lead to where the site has the pages that the repository has elsewhere."""
-    here = posixpath.dirname(page.file.src_uri)
+    name = page.file.src_uri
+    weights = [weight for start, weight in WEIGHTS.items() if name.startswith(start)]
+    page.meta.setdefault("search", {"boost": min(weights, default=1.0)})
+    here = posixpath.dirname(name)
     is_of_docs = Path(page.file.abs_src_path or "").is_relative_to(config.docs_dir)
     folder = "docs" if is_of_docs else here
 
