@@ -20,7 +20,8 @@ PORT ?=
 SEED ?= 7
 MINUTES ?= 5
 # How many processes share the tests: on two cores a third of their time goes by in waiting for disks,
-# servers and other processes.
+# servers and other processes. Each collects all tests, and has servers and a cluster of its own: three
+# of them for the quick tests, four for the slow ones, which wait longer.
 JOBS ?=
 
 # Which rows of `make bench`, if not all.
@@ -100,7 +101,7 @@ docs: $(VENV)/docs.stamp
 	@echo 'the site is built: open site/index.html'
 
 test: lint
-	@$(PYTEST) -n $(or $(JOBS),4) -m '$(or $(MARKS),not slow)'
+	@$(PYTEST) -n $(or $(JOBS),3) -m '$(or $(MARKS),not slow)'
 
 test-slow: $(VENV)/dev.stamp
 	@PARTWISE_THOROUGH=$(THOROUGH) $(PYTEST) -n $(or $(JOBS),4) -m '$(or $(MARKS),slow and not alone)' -o timeout=900 -o faulthandler_timeout=2000 \
