@@ -56,8 +56,7 @@ def _watched(verb: str) -> Callable[..., Any]:
     return call
 
 
-# Not exists(), which is size().
-OPERATIONS = ("read", "read_range", "write", "create", "size", "modified")
+OPERATIONS = ("read", "read_range", "write", "create", "exists", "size", "modified")
 OPERATIONS += ("list_folder", "list", "delete", "delete_folder", "move")
 for verb in OPERATIONS:
     if hasattr(Store, verb):

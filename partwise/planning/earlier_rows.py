@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from partwise.errors import RunIdError, RunNotFoundError
+from partwise.errors import RunIdError
 from partwise.runs.run import Run
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import KeyColumn
@@ -12,9 +12,10 @@ from partwise.tables.keys.partition_keys import KeyColumn
 def keys_of_run(run_id: str, store: Store) -> tuple[KeyColumn, ...]:
     """Return the key columns of the run of an ID, which no call changes; none: there is no run."""
     try:
-        return Run.find(run_id, store).key_columns
-    except (RunNotFoundError, RunIdError):
+        run = Run.find_if_there(run_id, store)
+    except RunIdError:
         return ()
+    return () if run is None else run.key_columns
 
 
 def recipe_of(training: Run) -> Mapping[str, Any] | None:

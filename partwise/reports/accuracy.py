@@ -55,18 +55,16 @@ class AccuracyReport:
     """The mean absolute error of each partition, relative to its mean label."""
 
 
-def describe_accuracy(run: Run, key_of: Callable[[int], str]) -> AccuracyReport | None:
-    """Compare predictions of an inference with the label of its training that it kept.
+def describe_accuracy(run: Run, label: str, key_of: Callable[[int], str]) -> AccuracyReport | None:
+    """Compare predictions of an inference with the label of its training, if it kept that.
 
     None: there is none, or there are too many rows to read.
     """
     ledger = run.ledger
-    if run.kind != "infer" or "rows_file" not in ledger.column_names:
+    if run.kind != "infer" or not label or "rows_file" not in ledger.column_names:
         return None
     having = np.flatnonzero(pc.is_valid(ledger["rows_file"]).to_numpy(zero_copy_only=False))
     if not len(having) or (pc.sum(ledger["rows_count"]).as_py() or 0) > MOST_ROWS_READ:
-        return None
-    if not (label := trained_label(run)):
         return None
     with suppress(PartwiseError):
         read = _predicted_and_actual(run, label)

@@ -17,7 +17,7 @@ from partwise.catalogs.evaluated import DRIFT
 from partwise.errors import InputError
 from partwise.formatting import shortened, size
 from partwise.outcomes import PartitionStatus
-from partwise.reports.accuracy import describe_accuracy
+from partwise.reports.accuracy import describe_accuracy, trained_label
 from partwise.reports.causes import describe_causes
 from partwise.reports.contest import describe_contest
 from partwise.reports.distributions import Distribution, describe_distribution
@@ -95,6 +95,7 @@ def render_report(run: Run) -> str:
     metrics, n_metrics = _metrics(ledger, key_of)
     ranks = _ranks(run, ledger)
     proof = describe_proof(run)
+    label = trained_label(run) if run.kind == "infer" else ""
     drawn = [each for each in metrics if not each.is_plain]
     if proof:
         drawn = [each for each in drawn if each.name in DRAWN_METRICS]
@@ -115,8 +116,8 @@ def render_report(run: Run) -> str:
             tuning=describe_tuning(ledger),
             contest=describe_contest(run, key_of),
             evaluation=describe_evaluation(run, key_of),
-            series=describe_series(run, key_of),
-            accuracy=describe_accuracy(run, key_of),
+            series=describe_series(run, label, key_of),
+            accuracy=describe_accuracy(run, label, key_of),
             candidates=candidate_counts(ledger)[:MOST_CANDIDATES],
             is_inference=run.kind == "infer",
             memory=_memory(ledger, key_of),

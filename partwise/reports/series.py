@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from partwise.errors import PartwiseError
 from partwise.formatting import number
-from partwise.reports.accuracy import PREDICTION, finite_numbers, has_numbers, trained_label
+from partwise.reports.accuracy import PREDICTION, finite_numbers, has_numbers
 from partwise.reports.scales import Scale, Tick, anchor_at, plain_number, scale_of
 from partwise.runs.ledger import metric_values
 from partwise.runs.run import Run
@@ -57,10 +57,12 @@ class SeriesReport:
     pictures: tuple[SeriesPicture, ...]
 
 
-def describe_series(run: Run, key_of: Callable[[int], str]) -> SeriesReport | None:
+def describe_series(
+    run: Run, trained_label: str, key_of: Callable[[int], str]
+) -> SeriesReport | None:
     """Describe the predictions of a run that kept a column of times; None: there is none to draw.
 
-    The rows of at most three keys are read.
+    With the label of its training, if it kept that. The rows of at most three keys are read.
     """
     if run.kind != "infer" or "rows_file" not in run.ledger.column_names:
         return None
@@ -72,7 +74,7 @@ def describe_series(run: Run, key_of: Callable[[int], str]) -> SeriesReport | No
     # First, since few runs keep times: the ledger of the training may have millions of rows.
     some = (_rows(run, place) for place in having[:3].tolist())
     rows = next((each for each in some if each is not None), None)
-    if rows is None or (columns := _columns(rows, keys, trained_label(run))) is None:
+    if rows is None or (columns := _columns(rows, keys, trained_label)) is None:
         return None
     time, label = columns
     metric, scores = _scores(run)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -11,12 +12,13 @@ import pyarrow.compute as pc
 from rich.text import Text
 
 from partwise.catalogs.evaluated import DRIFT, Evaluated
+from partwise.errors import ArtifactNotFoundError
 from partwise.formatting import STYLES, counted, duration, key_text, number, shortened
 from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.reports.distributions import median
 from partwise.reports.fields import field_lines
 from partwise.reports.next_command import next_command
-from partwise.runs.documents import REPORT_FILE, SAMPLE_SUFFIX, run_path
+from partwise.runs.documents import SAMPLE_SUFFIX
 from partwise.runs.ledger import (
     KEY_PREFIX,
     candidate_counts,
@@ -108,8 +110,9 @@ def run_fields(run: Run) -> dict[str, Text | str]:
         stages = run.summary.stages.items()
         fields["seconds"] = ", ".join(f"{name} {seconds:.1f}" for name, seconds in stages)
     fields["lies in"] = run.path
-    if run.summary is not None and run.store.exists(run_path(run.run_id, REPORT_FILE)):
-        fields["report"] = run.report()
+    if run.summary is not None:
+        with suppress(ArtifactNotFoundError):
+            fields["report"] = run.report()
     return fields
 
 

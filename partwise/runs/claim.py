@@ -21,7 +21,6 @@ from partwise.errors import (
     InputError,
     RunBusyError,
     RunExistsError,
-    RunNotFoundError,
     StoreError,
 )
 from partwise.fingerprints.changes import describe_changes
@@ -180,11 +179,8 @@ class Claim:
 
     def _find(self) -> Run | None:
         wanted = self.identity
-        try:
-            run = self._look()
-        except RunNotFoundError:
-            return None
-        if isinstance(run.document, ClaimDocument):
+        run = self._look()
+        if run is None or isinstance(run.document, ClaimDocument):
             # Whoever loads its rows has the lease, and perhaps died: to acquire it finds out.
             return None
         if self._is_own(run) and self.on_existing not in GOES_ON:
@@ -211,10 +207,10 @@ class Claim:
         check_key_classes(run.key_columns, wanted.key_columns, f"the run {wanted.run_id!r}")
         return run
 
-    def _look(self) -> Run:
+    def _look(self) -> Run | None:
         """Return the run as it stands; of one that was removed nothing counts any more."""
-        run = Run.find(self.identity.run_id, self.store)
-        if run.is_removed:
+        run = Run.find_if_there(self.identity.run_id, self.store)
+        if run is not None and run.is_removed:
             self.on_existing = "error"
         return run
 
@@ -461,11 +457,8 @@ class Claim:
 
 def refuse_existing(run_id: str, store: Store) -> None:
     """Refuse to begin a run that exists, as a claim does; nothing is claimed."""
-    try:
-        run = Run.find(run_id, store)
-    except RunNotFoundError:
-        return
-    _refuse_to_begin(run)
+    if (run := Run.find_if_there(run_id, store)) is not None:
+        _refuse_to_begin(run)
 
 
 def _refuse_to_begin(run: Run) -> None:

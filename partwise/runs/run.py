@@ -141,27 +141,36 @@ class Run:
         Raises:
             RunNotFoundError: The store never had such a run.
         """
-        check_run_id(run_id)
         opened = Store.of(store)
+        run = cls.find_if_there(run_id, opened)
+        if run is not None:
+            return run
+        names = [name for name in opened.list_folder(RUNS) if is_run_id(name)]
+        if run_id in names:
+            raise RunNotFoundError(
+                f"The run {run_id!r} in {opened.url} has no {RUN_DOCUMENT}: its rows could not be "
+                "loaded, so that it was never begun, or the file was deleted."
+            )
+        near = nearest(run_id, names) or names[-3:]
+        there = [name for name in near if not list_generations(opened, name).is_removed]
+        known = some_of_those_there(there)
+        raise RunNotFoundError(f"There is no run {run_id!r} in {opened.url}{known}.")
+
+    @classmethod
+    def find_if_there(cls, run_id: str, store: Store) -> "Run | None":
+        """Return what `find` returns; None: the store never had such a run.
+
+        For who expects none, as whoever begins one: other runs are looked at only to name some.
+        """
+        check_run_id(run_id)
         try:
-            content = opened.read_document(run_path(run_id, RUN_DOCUMENT))
+            content = store.read_document(run_path(run_id, RUN_DOCUMENT))
         except FileNotFoundError:
-            claimed = read_claim(opened, run_id)
-            if claimed is not None:
-                return cls._of(opened, run_id, claimed, ClaimDocument)
-            names = [name for name in opened.list_folder(RUNS) if is_run_id(name)]
-            if run_id in names:
-                raise RunNotFoundError(
-                    f"The run {run_id!r} in {opened.url} has no {RUN_DOCUMENT}: its rows "
-                    "could not be loaded, so that it was never begun, or the file was deleted."
-                ) from None
-            near = nearest(run_id, names) or names[-3:]
-            there = [name for name in near if not list_generations(opened, name).is_removed]
-            known = some_of_those_there(there)
-            raise RunNotFoundError(f"There is no run {run_id!r} in {opened.url}{known}.") from None
-        run = cls._of(opened, run_id, content, RunDocument)
-        claimed = read_claim(opened, run_id) if run.is_removed else None
-        return run if claimed is None else cls._of(opened, run_id, claimed, ClaimDocument)
+            claimed = read_claim(store, run_id)
+            return None if claimed is None else cls._of(store, run_id, claimed, ClaimDocument)
+        run = cls._of(store, run_id, content, RunDocument)
+        claimed = read_claim(store, run_id) if run.is_removed else None
+        return run if claimed is None else cls._of(store, run_id, claimed, ClaimDocument)
 
     @classmethod
     def _of(cls, store: Store, run_id: str, content: bytes, kind: type[RunDocument]) -> "Run":

@@ -123,6 +123,10 @@ class LocalObjects:
                 size -= len(part)
         return b"".join(parts)
 
+    def check_is_there(self, path: str) -> None:
+        """Raise FileNotFoundError where there is no such object."""
+        self.size(path)
+
     def size(self, path: str) -> int:
         """Return the size of an object in bytes."""
         return self._status(path).st_size

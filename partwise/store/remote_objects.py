@@ -143,6 +143,11 @@ class RemoteObjects:
                 return b""
             raise
 
+    def check_is_there(self, path: str) -> None:
+        """Raise FileNotFoundError where there is no such object."""
+        # One request. For the size of what is not there, s3fs also looks for a folder of its name.
+        self.read_range(path, 0, 1)
+
     def size(self, path: str) -> int:
         """Return the size of an object in bytes."""
         info = self.filesystem.info(self._full(path))

@@ -164,7 +164,8 @@ class Store:
     def exists(self, path: str) -> bool:
         """Tell whether there is such an object. A folder is none."""
         try:
-            self.size(path)
+            with self._errors("find", path):
+                self._objects().check_is_there(_checked(path))
         except FileNotFoundError:
             return False
         return True

@@ -44,15 +44,8 @@ def run_of(partitions: list[list[tuple[Any, Any]]], files: list[int], **changes:
     return SimpleNamespace(key_columns=(), **known | changes)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _label_of_the_training() -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(accuracy, "trained_label", lambda run: getattr(run, "label", "sales"))
-        yield
-
-
 def described(run: Any) -> AccuracyReport:
-    found = describe_accuracy(run, str)
+    found = describe_accuracy(run, "sales", str)
     assert found is not None
     return found
 
@@ -69,7 +62,7 @@ def test_the_error_of_each_partition_is_that_of_its_own_rows(partitions, data) -
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(accuracy, "describe_distribution", distribution)
-        found = describe_accuracy(run_of(partitions, files), str)
+        found = describe_accuracy(run_of(partitions, files), "sales", str)
     expected, rows = {}, 0
     for place, partition in enumerate(partitions):
         frame = pd.DataFrame(partition, columns=["prediction", "sales"]).astype(float)
@@ -98,22 +91,20 @@ def test_what_is_told_of_all_rows_is_what_they_are() -> None:
     assert all(each.left + each.top + 2.5 == pytest.approx(100) for each in even.cells)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"kind": "train"}, {"label": ""}, {"label": "price"}],
-    ids=lambda each: next(iter(each.values())) or "of a function",
-)
-def test_nothing_is_guessed(changes) -> None:
-    assert describe_accuracy(run_of([[(1.0, 2.0)]], [0], **changes), str) is None
+@pytest.mark.parametrize(("kind", "label"), [("train", "sales"), ("infer", ""), ("infer", "price")])
+def test_nothing_is_guessed(kind, label) -> None:
+    assert describe_accuracy(run_of([[(1.0, 2.0)]], [0], kind=kind), label, str) is None
 
 
 def test_labels_to_come_many_rows_and_lost_files_leave_it_out() -> None:
     def lost() -> Any:
         raise IntegrityError("gone")
 
-    assert describe_accuracy(run_of([[(1.0, None)], []], [0, 1]), str) is None
-    assert describe_accuracy(run_of([[(1.0, 2.0)]], [0], iter_predictions=lost), str) is None
+    assert describe_accuracy(run_of([[(1.0, None)], []], [0, 1]), "sales", str) is None
+    assert (
+        describe_accuracy(run_of([[(1.0, 2.0)]], [0], iter_predictions=lost), "sales", str) is None
+    )
     many = run_of([[(1.0, 2.0)]], [0])
     rows = pa.array([MOST_ROWS_READ + 1], pa.int64())
     many.ledger = many.ledger.set_column(2, "rows_count", rows)
-    assert describe_accuracy(many, str) is None
+    assert describe_accuracy(many, "sales", str) is None

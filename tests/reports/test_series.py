@@ -23,11 +23,6 @@ ROWS = pa.table(
 )
 
 
-@pytest.fixture(autouse=True)
-def _label_of_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(series, "trained_label", lambda _: "sales")
-
-
 def run_of(rows: dict[str, pa.Table], rows_in_file: int = 5, kind: str = "infer") -> Any:
     """Something that has of a run what is asked of one."""
 
@@ -53,7 +48,7 @@ def run_of(rows: dict[str, pa.Table], rows_in_file: int = 5, kind: str = "infer"
 
 
 def drawn(rows: pa.Table) -> SeriesReport:
-    found = describe_series(run_of({"a": rows}), str)
+    found = describe_series(run_of({"a": rows}), "sales", str)
     assert found is not None
     return found
 
@@ -91,7 +86,7 @@ def test_bounds_are_areas_the_widest_first_also_where_they_cross() -> None:
 def test_the_best_the_median_and_the_worst_by_training_are_drawn(monkeypatch) -> None:
     scores = {0: 3.0, 1: 1.0, 2: np.nan, 3: 2.0, 4: 9.0}
     monkeypatch.setattr(series, "_scores", lambda run: ("holdout_mae", scores))
-    found = describe_series(run_of(dict.fromkeys("abcdef", ROWS)), "abcdef".__getitem__)
+    found = describe_series(run_of(dict.fromkeys("abcdef", ROWS)), "sales", "abcdef".__getitem__)
     assert found is not None
     assert [(each.title, each.key, each.score) for each in found.pictures] == [
         ("Best", "b", "holdout_mae 1"),
@@ -126,20 +121,22 @@ NOT_DRAWN = {
 
 @pytest.mark.parametrize("rows", NOT_DRAWN.values(), ids=NOT_DRAWN)
 def test_what_cannot_be_drawn_is_left_out(rows: pa.Table) -> None:
-    assert describe_series(run_of({"a": rows}), str) is None
+    assert describe_series(run_of({"a": rows}), "sales", str) is None
 
 
 def test_a_partition_without_rows_is_passed_over(monkeypatch) -> None:
-    assert describe_series(run_of({"none": ROWS}), str) is None
+    assert describe_series(run_of({"none": ROWS}), "sales", str) is None
     monkeypatch.setattr(series, "_scores", lambda run: ("mae", {0: 2.0, 1: 1.0, 2: 3.0}))
-    found = describe_series(run_of({"none": ROWS, "a": ROWS, "b": ROWS}), str)
+    found = describe_series(run_of({"none": ROWS, "a": ROWS, "b": ROWS}), "sales", str)
     assert found is not None
     assert [each.title for each in found.pictures] == ["Best", "Worst"]
 
 
 def test_large_files_and_other_runs_are_not_read() -> None:
-    assert describe_series(run_of({"a": ROWS}, rows_in_file=MOST_ROWS_READ + 1), str) is None
-    assert describe_series(run_of({"a": ROWS}, kind="map"), str) is None
+    assert (
+        describe_series(run_of({"a": ROWS}, rows_in_file=MOST_ROWS_READ + 1), "sales", str) is None
+    )
+    assert describe_series(run_of({"a": ROWS}, kind="map"), "sales", str) is None
     many = pa.concat_tables([ROWS] * 200)
     (picture,) = drawn(many).pictures
     assert len(picture.predicted.split()) == MOST_POINTS

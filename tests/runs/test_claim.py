@@ -8,6 +8,7 @@ import pytest
 from partwise.errors import InputError, KeyClassError, RunBusyError, RunExistsError, StoreError
 from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.run import Run
+from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
 
 INTENT = Intent(source_fingerprint="s", inputs_fingerprint="i", code_fingerprint="c")
@@ -75,7 +76,7 @@ def test_a_run_of_before_its_kind_had_a_name_is_gone_on_with(ended) -> None:
 
 
 def test_a_store_that_fails_behind_the_lease_leaves_the_run_free(ended, monkeypatch) -> None:
-    find, looks = Run.find, []
+    find, looks = Run.find_if_there, []
 
     def fail(run_id, store) -> Run:
         looks.append(run_id)
@@ -84,7 +85,7 @@ def test_a_store_that_fails_behind_the_lease_leaves_the_run_free(ended, monkeypa
         return find(run_id, store)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "find", fail)
+        patch.setattr(Run, "find_if_there", fail)
         with (
             pytest.raises(StoreError, match="no answer"),
             Claim(ended.store, identity(), "resume"),
@@ -110,6 +111,23 @@ def test_a_claim_is_released_and_the_next_begins_another_generation(ended) -> No
         Claim(ended.store, identity(), "error"),
     ):
         pass
+
+
+def test_who_begins_a_run_looks_at_no_other(ended, monkeypatch) -> None:
+    """A store has thousands, and may be far away."""
+    looked: list[str] = []
+    list_folder = Store.list_folder
+
+    def noted(store: Store, folder: str) -> list[str]:
+        looked.append(folder)
+        return list_folder(store, folder)
+
+    monkeypatch.setattr(Store, "list_folder", noted)
+    with Claim(ended.store, identity(run_id="rum"), "error") as claim:
+        claim.begin(n_shards=1, intent=INTENT)
+    assert looked
+    assert {folder.split("/")[1] for folder in looked if "/" in folder} == {"rum"}
+    assert "runs" not in looked
 
 
 @pytest.mark.parametrize(
