@@ -186,9 +186,6 @@ def _n_modules_read() -> int:
 def pytest_unconfigure() -> None:
     SERVERS.close()
     shutil.rmtree(TEMP_DIR, ignore_errors=True)
-    # pytest looks for garbage five times at its end, 1 s each; what is left is none.
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
