@@ -197,13 +197,14 @@ class Forking:
         end_all(self._strays)
 
     def _strays(self) -> list[int]:
-        found = []
-        for pid in children_of(self._pid):
-            if pid in self._status_fds or pid in self._helpers:
-                continue
-            if is_running(pid):
-                found.append(pid)
-            else:
+        def find() -> list[int]:
+            known = self._helpers.union(self._status_fds)
+            return [pid for pid in children_of(self._pid) if pid not in known]
+
+        for pid in find():
+            if not is_running(pid):
                 with suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
-        return found
+        # Looked for once more: what one of them had started came here as it ended, perhaps after
+        # the first look. One that has ended since counts, so that there is another look after it.
+        return find()

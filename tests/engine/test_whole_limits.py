@@ -12,7 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from partwise.processes.family import children_of, descendants_of, is_running
+from partwise.processes.family import (
+    children_of,
+    command_of,
+    descendants_of,
+    is_running,
+    state_of,
+)
 from partwise.processes.memory import FamilyMemory
 from tests.engine.shards import ShardOfRun, table_of
 
@@ -265,11 +271,12 @@ def test_a_daemon_ends_also_when_its_keeper_and_the_worker_are_killed_at_once(tm
             assert worker.poll() is None
             time.sleep(0.05)
         server, keeper, *_ = below = list(descendants_of(worker.pid))
+        was = {pid: f"{state_of(pid)} {command_of(pid)[-200:]}" for pid in below}
         # Held still first, so that it ends nothing when the worker is gone.
         os.kill(keeper, signal.SIGSTOP)
         worker.kill()
         os.kill(keeper, signal.SIGKILL)
-    assert [pid for pid in (server, *below) if not is_gone(pid)] == []
+    assert {pid: was[pid] for pid in (server, *below) if not is_gone(pid)} == {}
     assert is_gone(int((tmp_path / "daemon.pid").read_text()))
     Path((tmp_path / "held").read_text()).unlink(missing_ok=True)
 
