@@ -156,11 +156,11 @@ class Leftovers:
             left = [
                 pid
                 for pid in children_of(os.getpid())
-                if pid not in self._processes
-                and is_running(pid)
-                and not (clears_up(pid) or is_helper(pid))
+                if pid not in self._processes and not (clears_up(pid) or is_helper(pid))
             ]
+            # One that has ended since counts: what it had started came here perhaps only then.
             if not left or time.monotonic() > deadline:
+                left = [pid for pid in left if is_running(pid)]
                 return [f"it left the process {command_of(pid)[:100]!r} running" for pid in left]
             time.sleep(0.002)
 
