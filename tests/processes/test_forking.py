@@ -1,14 +1,20 @@
-"""What a server of children does about processes that have come to it."""
+"""Processes that come to one that looks for its children, just while it looks."""
 
 import subprocess
 import sys
 
-STRAYS = """
+import pytest
+
+SCRIPT = """
 import os, signal, socket, time
 from contextlib import suppress
+from partwise.engine.child import leftovers
+from partwise.engine.child.named_code import NamedCode
 from partwise.processes import forking
-from partwise.processes.family import end_all, is_running, state_of
+from partwise.processes.family import adopt_orphans, children_of, end_all, is_running
 
+adopt_orphans()
+before = leftovers.Leftovers(NamedCode([]))
 server = forking.Forking(socket.socketpair()[0], 0)
 reading, writing = os.pipe()
 if (child := os.fork()) == 0:
@@ -19,23 +25,26 @@ if (child := os.fork()) == 0:
 grandchild = int(os.read(reading, 20))
 
 def look(pid):
-    # It ends after it was found, and before anybody looks at it.
+    # The child ends after it was found, and before anybody looks at it.
+    found = list(children_of(pid))
     with suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)
     while is_running(child):
         time.sleep(0.001)
-    return is_running(pid)
+    return found
 
-forking.is_running = look
-end_all(server._strays)
-print(is_running(grandchild))
+leftovers.children_of = forking.children_of = look
+WHAT
 with suppress(ProcessLookupError):
     os.kill(grandchild, signal.SIGKILL)
 """
+STRAYS = "end_all(server._strays); print(not is_running(grandchild))"
+LEFT = "print(len(before._look_at_processes()) == 1)"
 
 
-def test_what_a_process_leaves_that_ends_while_it_is_looked_at_is_ended_too() -> None:
+@pytest.mark.parametrize("what", [STRAYS, LEFT], ids=["strays", "left by a partition"])
+def test_what_a_process_leaves_that_ends_while_it_is_looked_at_is_found(what) -> None:
     """On a busy machine, 9 of 45 times a daemon went on whose keeper and worker were killed."""
-    words = [sys.executable, "-c", STRAYS]
+    words = [sys.executable, "-c", SCRIPT.replace("WHAT", what)]
     ended = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
-    assert (ended.stdout, ended.stderr) == ("False\n", "")
+    assert (ended.stdout, ended.stderr) == ("True\n", "")

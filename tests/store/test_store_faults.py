@@ -46,6 +46,15 @@ def test_a_lost_request_or_answer_is_a_success(store, direct, proxy, verb, fault
     assert direct.read("claim") == b"mine"
 
 
+@pytest.mark.parametrize(("path", "there"), [("full", True), ("empty", True), ("a", False)])
+def test_whether_an_object_is_there_is_one_request(store, direct, proxy, path, there):
+    for name, content in (("full", b"x"), ("empty", b""), ("a/b", b"")):
+        direct.create(name, content)
+    proxy.seen.clear()
+    assert store.exists(path) is there
+    assert len(proxy.seen) == 1
+
+
 def test_a_lost_answer_does_not_hide_that_another_was_first(store, direct, proxy):
     direct.create("claim", b"hers")
     proxy.plan.append("lose answer")

@@ -160,7 +160,6 @@ class Leftovers:
             ]
             # One that has ended since counts: what it had started came here perhaps only then.
             if not left or time.monotonic() > deadline:
-                left = [pid for pid in left if is_running(pid)]
                 return [f"it left the process {command_of(pid)[:100]!r} running" for pid in left]
             time.sleep(0.002)
 
