@@ -19,9 +19,13 @@ from partwise.tables.dictionaries import ColumnStorage
 from partwise.tables.keys.partition_keys import KeyColumn, hash_keys, normalize_keys
 from partwise.tables.rows_by_number import join_batches
 
-# Fewer rows per batch make the slices that go to each shard tiny, more cost memory.
+# Of a batch. Memory that a process touches for the first time is the dearest part of the work: what
+# is as small as this lies where the batch before it lay.
 _PART_ROWS = 262_144
-_PART_BYTES = 64 * 2**20
+_PART_BYTES = 16 * 2**20
+# But each shard gets a slice of each column, and what comes with a slice costs as much as this.
+_SLICE_BYTES = 1_024
+_LARGEST_PART_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +105,7 @@ def write_fragments(
     counter = _RowCounter(division, storage, first_row)
     writer = PartWriter(path, division.n_shards, storage)
     try:
-        for position, batch in _recut(division.selection, fragments, storage):
+        for position, batch in _recut(division, fragments, storage):
             kept, hashes = counter.take(batch, fragments)
             if kept.num_rows:
                 writer.write(kept, hashes, position)
@@ -186,12 +190,14 @@ def _null_rows(keys: pa.RecordBatch) -> np.ndarray | None:
 
 
 def _recut(
-    selection: Selection, fragments: Sequence[tuple[int, Fragment]], storage: ColumnStorage
+    division: Division, fragments: Sequence[tuple[int, Fragment]], storage: ColumnStorage
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Cut and join stored batches to `_PART_ROWS` rows, or `_PART_BYTES` if that is less.
+    """Cut and join stored batches to `_PART_ROWS` rows, or to fewer that have `part_bytes`.
 
     Rows of two fragments are joined only if none stands between them.
     """
+    slices = division.n_shards * len(storage.stored_schema)
+    part_bytes = min(_LARGEST_PART_BYTES, max(_PART_BYTES, slices * _SLICE_BYTES))
     pending: list[pa.RecordBatch] = []
     rows = size = 0
     last = -1
@@ -200,14 +206,14 @@ def _recut(
             yield last, join_batches(pending)
             pending, rows, size = [], 0, 0
         last = position
-        for whole in selection.batches(fragment):
+        for whole in division.selection.batches(fragment):
             row_bytes = max(1, whole.nbytes // whole.num_rows)
-            step = max(1, min(_PART_ROWS, _PART_BYTES // row_bytes))
+            step = max(1, min(_PART_ROWS, part_bytes // row_bytes))
             for start in range(0, whole.num_rows, step):
                 batch = storage.store(whole.slice(start, step))
                 pending.append(batch)
                 rows, size = rows + batch.num_rows, size + batch.num_rows * row_bytes
-                if rows >= _PART_ROWS or size >= _PART_BYTES:
+                if rows >= _PART_ROWS or size >= part_bytes:
                     yield position, join_batches(pending)
                     pending, rows, size = [], 0, 0
     if pending:

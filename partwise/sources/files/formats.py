@@ -31,8 +31,11 @@ from partwise.sources.files.written_thousands import Thousands
 from partwise.tables.column_names import check_unique_names
 
 _BATCH_ROWS = 262_144
-_BATCH_BYTES = 64 * 2**20
+_BATCH_BYTES = 16 * 2**20
 _BUFFER_BYTES = 2**20
+"""Of each column that is read from a bucket, where each time that it is filled is a request."""
+_LOCAL_BUFFER_BYTES = 128 * 2**10
+"""Of each column that is read from a disk."""
 _TEXT_BLOCK_BYTES = 8 * 2**20
 _TEXT_GROWTH = {False: 1, True: 6}
 """How much larger text is than its file, if that is compressed."""
@@ -281,9 +284,9 @@ def _open_parquet(
         # A mapped file that is cut short while it is read kills the process (SIGBUS).
         memory_map=False,
         # Without buffering ahead, and with small buffers, a row group of 10M rows took 147 MB, and
-        # 531 MB with Arrow's defaults.
+        # 531 MB with Arrow's defaults. Each column has a buffer: of 500, a MiB each is much.
         pre_buffer=pre_buffer,
-        buffer_size=_BUFFER_BYTES,
+        buffer_size=_LOCAL_BUFFER_BYTES if file.access is None else _BUFFER_BYTES,
         page_checksum_verification=True,
         coerce_int96_timestamp_unit=int96_unit,
     )
