@@ -270,6 +270,8 @@ def _with_all_columns(table: pa.Table) -> pa.Table:
 def merge(tables: Iterable[pa.Table], written_in: Iterable[int] = ()) -> pa.Table | None:
     """Return one row per partition, sorted by key: the rule that every reader goes by.
 
+    Where `tables` gives the last reference to each, the rows are never in memory twice.
+
     Of several rows for one partition a DONE one is taken before others, then that of the newest
     generation, then the newest. `written_in` has the generation that wrote each table, which may
     have carried its rows over from an earlier one; none: the same wrote all of them.
@@ -281,6 +283,7 @@ def merge(tables: Iterable[pa.Table], written_in: Iterable[int] = ()) -> pa.Tabl
     table = pa.concat_tables(segments, promote_options="permissive")
     generations = list(written_in) or [0] * len(segments)
     lengths = [part.num_rows for part in segments]
+    del segments
     done = pc.equal(table["status"], "DONE").cast(pa.int8())
     order = pc.sort_indices(
         pa.table(
@@ -304,8 +307,15 @@ def merge(tables: Iterable[pa.Table], written_in: Iterable[int] = ()) -> pa.Tabl
     first[1:] = codes[1:] != codes[:-1]
     # Places all along, and the rows once at the end: each copy of a million rows is 300 MiB.
     chosen = order.filter(pa.array(first))
-    keys = [name for name in table.column_names if name.startswith(KEY_PREFIX)]
-    return table.take(chosen.take(in_order_of_keys(table.select(keys).take(chosen))))
+    schema = table.schema
+    keys = [name for name in schema.names if name.startswith(KEY_PREFIX)]
+    places = chosen.take(in_order_of_keys(table.select(keys).take(chosen)))
+    columns = []
+    while table.num_columns:
+        # A column goes as soon as it is copied.
+        columns.append(table.column(0).take(places))
+        table = table.remove_column(0)
+    return pa.table(columns, schema=schema)
 
 
 def in_order_of_keys(keys: pa.Table) -> pa.Array:
