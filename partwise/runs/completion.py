@@ -12,7 +12,7 @@ from partwise.errors import IntegrityError
 from partwise.formatting import counted
 from partwise.outcomes import PartitionStatus, RunStatus, Stop
 from partwise.runs.claim import Claim
-from partwise.runs.contents import read_generation
+from partwise.runs.contents import read_generation, refuse_removed
 from partwise.runs.documents import (
     SummaryDocument,
     ledger_file,
@@ -71,6 +71,7 @@ def complete_run(claim: Claim, ending: Ending) -> Run:
     Raises:
         RunBusyError: Another process took the run over meanwhile; nothing is written.
         IntegrityError: The ledger does not hold each partition exactly once.
+        RunNotFoundError: The run was removed meanwhile.
     """
     # What is safe when: segments are read from the store and not from what the driver remembers, as
     # only they survive it. The check comes before the first write. The ledger and the files that it
@@ -91,6 +92,7 @@ def complete_run(claim: Claim, ending: Ending) -> Run:
                 tables.append(missing)
         ledger = merge(tables)
     if ledger is None or ledger.num_rows != ending.partitions:
+        refuse_removed(store, identity.run_id, claim.generation)
         raise IntegrityError(
             f"The ledger of the run {identity.run_id!r} has "
             f"{0 if ledger is None else ledger.num_rows} partitions, and its shards have "

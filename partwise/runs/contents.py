@@ -17,6 +17,7 @@ from partwise.errors import (
     NewerFormatError,
     PartwiseError,
     RunFormatError,
+    RunNotFoundError,
     SignatureError,
 )
 from partwise.runs.documents import (
@@ -133,6 +134,15 @@ def list_generations(store: Store, run_id: str, *, is_signed: bool | None = None
     begun = max(*map(generation_number, names), *ended, removed, 0)
     attempt = max((attempt_number(name, begun) for name in names), default=1)
     return Generations(begun=begun, ended=ended, removed=removed, attempt=attempt)
+
+
+def refuse_removed(store: Store, run_id: str, generation: int) -> None:
+    """Raise RunNotFoundError where a run was removed with this generation, or with a newer one.
+
+    For who misses a file of it: a removal is no damage.
+    """
+    if list_generations(store, run_id).removed >= generation:
+        raise RunNotFoundError(f"The run {run_id!r} in {store.url} was removed meanwhile.")
 
 
 def write_removal(store: Store, run_id: str, generation: int) -> None:

@@ -9,8 +9,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from partwise.errors import IntegrityError
-from partwise.runs.contents import READ_THREADS, output_places, output_rows, read_output
-from partwise.runs.documents import run_path, sha256_of
+from partwise.runs.contents import (
+    READ_THREADS,
+    output_places,
+    output_rows,
+    read_output,
+    refuse_removed,
+)
+from partwise.runs.documents import generation_of, run_path, sha256_of
 from partwise.runs.ledger import write_table
 from partwise.runs.run import Run
 from partwise.store.store import Store
@@ -72,6 +78,7 @@ def rewrite_partial_files(
         try:
             content = read_output(store, run_id, name)
         except FileNotFoundError as error:
+            refuse_removed(store, run_id, generation_of(name))
             raise IntegrityError(_gone(run_id, name)) from error
         first = ledger.filter(chosen).slice(0, 1).select(["rows_sha256", "rows_in_file"])
         sha256, in_file = (column[0].as_py() for column in first.columns)

@@ -29,6 +29,7 @@ from partwise.runs.contents import (
     list_generations,
     read_generation,
     read_segments,
+    refuse_removed,
 )
 from partwise.runs.documents import (
     RUN_DOCUMENT,
@@ -174,8 +175,7 @@ class View:
             try:
                 content = self._store.read_document(path)
             except FileNotFoundError as error:
-                if list_generations(self._store, self._run_id).removed > self.removed:
-                    raise self._removed_since() from error
+                refuse_removed(self._store, self._run_id, generation)
                 raise RunFormatError(f"The run {self._run_id!r} lacks its {name}.") from error
             check_signed(content, path, f"{self._run_id}/{name}")
             self._documents[generation] = content

@@ -184,7 +184,6 @@ def test_a_driver_that_was_given_up_does_not_bring_a_removed_run_back(tmp_path) 
         lambda store: drive(store, SECOND),
         lambda store: remove_run(store, RUN_ID),
         gone,
-        every=3,
     )
     # It ends with a sentence that says so, also where it does not know of the other one's lease.
     said = [re.sub(r".*: (\w+Error): .*(removed|deleted).*", r"\1 \2", each) for each in tally.lost]
