@@ -18,11 +18,14 @@ from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
-from prefect.cli import app
-from prefect.cli.deploy import _core
-from prefect.deployments import runner
-from prefect.flows import load_flow_from_entrypoint
-from prefect.utilities.callables import ParameterSchema, parameter_schema
+from partwise.processes.starting import collecting_rarely
+
+with collecting_rarely():
+    from prefect.cli import app
+    from prefect.cli.deploy import _core
+    from prefect.deployments import runner
+    from prefect.flows import load_flow_from_entrypoint
+    from prefect.utilities.callables import ParameterSchema, parameter_schema
 
 ONLY_PYTHON = "From Python also"
 """How the sentence begins that says what no form can hold."""
@@ -85,4 +88,5 @@ def for_form(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    with collecting_rarely():
+        main()
