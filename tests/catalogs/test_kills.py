@@ -187,7 +187,7 @@ def stopped_everywhere(new_store: Callable[[], Store], case: str, every: int) ->
 
 @pytest.mark.parametrize("case", MEANWHILE)
 def test_one_that_stood_still_makes_no_version_whose_models_are_gone(local_store, case) -> None:
-    stopped_everywhere(stores_of(local_store), case, every=5)
+    stopped_everywhere(stores_of(local_store), case, every=8)
 
 
 @pytest.mark.slow

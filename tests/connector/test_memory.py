@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 ROWS, COLUMNS = 2_000_000, 24
 LIMITS_MB = {"spooling": 300, "batches": 50, "tensors": 100, "shuffled": 100}
@@ -54,6 +55,7 @@ print(json.dumps([rows, total, found]))
 """
 
 
+@pytest.mark.slow  # more rows than memory; tests/shuffle/test_memory.py is quick
 def test_rows_larger_than_memory_are_read_and_shuffled(tmp_path):
     numbers = pa.array(np.arange(float(ROWS)))
     table = pa.table({f"x{i}": numbers for i in range(COLUMNS)})

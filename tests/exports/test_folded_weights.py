@@ -12,6 +12,7 @@ from partwise.exports.proof.weights import prove_weights
 from partwise.exports.torch.exporter import TorchOnnxExporter
 from partwise.models.export_options import ExportOptions
 from tests.lazily import Lazily
+from tests.thoroughness import quick_and_slow
 
 torch = Lazily("torch")
 
@@ -46,7 +47,7 @@ def written(name: str, folder: Path) -> "tuple[torch.nn.Module, str]":
     return model, path
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", quick_and_slow({"linear", "convolution"}, LAYERS))
 def test_folded_weights_are_proved_and_one_ulp_is_told(name, tmp_path):
     model, path = written(name, tmp_path)
     proof = prove_weights(path, EXPORTER.weights(model))

@@ -26,6 +26,7 @@ from partwise.models.export_options import ExportOptions
 from partwise.models.guards import GUARDS_KEY, Guard, guards_of_metadata, to_metadata
 from partwise.models.onnx_model import OnnxModel
 from tests.lazily import Lazily
+from tests.thoroughness import quick_and_slow
 
 onnxruntime, torch = Lazily("onnxruntime"), Lazily("torch")
 models, functional = Lazily("tests.exports.torch_models"), Lazily("torch.nn.functional")
@@ -145,7 +146,8 @@ SLOW = {
         (),
     ),
 }
-ALL = [*MODULES, *[pytest.param(name, marks=pytest.mark.slow) for name in SLOW]]
+QUICK = {"mlp", "lstm", "argmax", "embedding", "mask"}
+ALL = quick_and_slow(QUICK, MODULES | SLOW)
 
 
 class Proved:
@@ -153,7 +155,7 @@ class Proved:
 
     def __init__(self, name: str, folder: Path) -> None:
         torch.manual_seed(0)
-        make, self.feeds, self.refused = {**MODULES, **SLOW}[name]
+        make, self.feeds, self.refused = (MODULES | SLOW)[name]
         self.model = make()
         self.path = str(folder / "model.onnx")
         options = ExportOptions()

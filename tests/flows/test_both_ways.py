@@ -60,6 +60,7 @@ from partwise.trainers import LightGBMTrainer
 from tests.flows.distributed_functions import count_rows, fail_on_rank_1
 from tests.flows.study_functions import parabola
 from tests.lazily import Lazily
+from tests.thoroughness import quick_and_slow
 
 server = Lazily("prefect.server.api.server")
 
@@ -389,7 +390,11 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("where", SETTINGS)
+QUICK = {"nothing", "names by a profile", "a silent profile in use", "a variable", "prefect.toml"}
+"""The others, each with a Python of its own too, are slow."""
+
+
+@pytest.mark.parametrize("where", quick_and_slow(QUICK, SETTINGS))
 def test_a_server_is_found_where_prefect_finds_it(where, run_python, tmp_path) -> None:
     variables, files, expected = SETTINGS[where]
     home = tmp_path / "home"

@@ -16,6 +16,7 @@ from partwise.runs.run import Run
 from partwise.serving.served import PredictorOptions
 from partwise.trainers import LightGBMTrainer, XGBoostTrainer
 from tests.flows.served_functions import fit_dense, fit_torch
+from tests.thoroughness import quick_and_slow
 
 pytestmark = pytest.mark.usefixtures("single_shard")
 
@@ -110,7 +111,7 @@ TREES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("number", range(len(TREES)))
+@pytest.mark.parametrize("number", quick_and_slow({0}, range(len(TREES))))
 def test_trees_answer_what_their_inference_predicts(number, tmp_path, cluster) -> None:
     served_and_inferred(TREES[number], f"t{number}", tmp_path, cluster, ["native", "onnx"])
 

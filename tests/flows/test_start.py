@@ -41,6 +41,7 @@ from partwise.runs.contents import list_runs
 from partwise.runs.run import Run
 from partwise.trainers import Linear
 from tests.flows.start_functions import nap, times
+from tests.thoroughness import quick_and_slow
 
 KEYS = 40
 ROWS = pa.table({"key": [n // 2 for n in range(2 * KEYS)], "value": [1.0] * (2 * KEYS)})
@@ -91,6 +92,7 @@ def check_cancelled(run_id: str, store: str) -> None:
     assert 0 < run.counts["DONE"] < sum(run.counts.values())
 
 
+@pytest.mark.slow  # two processes with a cluster each
 def test_several_runs_work_at_once_and_come_to_what_calls_come_to(started, given) -> None:
     began = time.monotonic()
     works = [started(times(3.0), run_id="closure"), started(lambda data, context: {"one": [1, 1]})]
@@ -142,7 +144,7 @@ def test_what_the_call_raises_comes_from_its_result(started) -> None:
     assert failed.status is RunStatus.FAILURE
 
 
-@pytest.mark.parametrize("with_server", [False, True])
+@pytest.mark.parametrize("with_server", quick_and_slow({True}, [False, True]))
 def test_a_cancelled_run_keeps_what_it_has(
     with_server, started, given, prefect_server, monkeypatch
 ) -> None:

@@ -16,6 +16,7 @@ from partwise.flows.cli.run_list import print_runs
 from partwise.runs.ledger import write_table
 from partwise.store.store import Store
 from tests.run_maker import RunMaker
+from tests.thoroughness import quick_and_slow
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,7 @@ def listed(command, folder: Path) -> list[dict[str, object]]:
     return records
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", quick_and_slow(range(20), range(60)))
 def test_a_damaged_run_spoils_no_list(runs, tmp_path, seed) -> None:
     shutil.copytree(runs, tmp_path, dirs_exist_ok=True)
     whole = {record["run_id"]: record for record in listed(print_runs, tmp_path)}

@@ -156,8 +156,8 @@ IN_A_BUCKET = tuple(CASES) if THOROUGH else ("both begin", "collects", "gang ove
 """Where a point costs two seconds: a beginning, a deletion, and what replaces files."""
 
 EVERY = {
-    **dict.fromkeys(("both begin", "both resume", "other code", "overwrites", "collects"), 13),
-    **dict.fromkeys(("gangs resume", "studies resume"), 13),
+    **dict.fromkeys(("both begin", "both resume", "other code", "overwrites", "collects"), 23),
+    **dict.fromkeys(("gangs resume", "studies resume"), 23),
     "gang collected": 3,
     **dict.fromkeys(("script collected", "sent and collected"), 5),
 }

@@ -24,7 +24,14 @@ that is not ours. Of a large manifest without members 18 copies were made.
 """
 
 
-@pytest.mark.parametrize("case", [*hostile_cases(seed=7, count=len(SUBJECTS)), *FOUND], ids=str)
+GENERATED = hostile_cases(seed=7, count=len(SUBJECTS))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [*FOUND, *(pytest.param(case, marks=pytest.mark.slow) for case in GENERATED)],
+    ids=str,
+)
 def test_a_hostile_store_is_refused_in_a_sentence(case, tmp_path: Path) -> None:
     outcome = try_case(case, tmp_path / "case")
     assert outcome.is_harmless, outcome

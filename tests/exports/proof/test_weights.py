@@ -21,6 +21,7 @@ from partwise.exports.torch.exporter import TorchOnnxExporter
 from partwise.models.export_options import ExportOptions
 from partwise.models.guards import Guard
 from tests.lazily import Lazily
+from tests.thoroughness import quick_and_slow
 
 models, torch = Lazily("tests.exports.torch_models"), Lazily("torch")
 
@@ -96,7 +97,11 @@ def alter(path: str, change) -> None:
     raise AssertionError("nothing was changed")
 
 
-@pytest.mark.parametrize("name", MODELS)
+QUICK = {"linear", "lstm", "attention", "embedding"}
+ALL = pytest.mark.parametrize("name", quick_and_slow(QUICK, MODELS))
+
+
+@ALL
 def test_all_weights_of_a_file_are_found_in_its_model(name, written):
     model, path = written(name)
     proof = prove_weights(path, EXPORTER.weights(model))
@@ -108,7 +113,7 @@ def test_all_weights_of_a_file_are_found_in_its_model(name, written):
     assert proof.metrics["export_weight_values_proved"] >= numbers
 
 
-@pytest.mark.parametrize("name", MODELS)
+@ALL
 def test_a_weight_that_is_one_ulp_off_is_found(name, written):
     model, path = written(name)
 

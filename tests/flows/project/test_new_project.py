@@ -83,6 +83,7 @@ def test_its_own_tests_pass(shop, dask_client, prefect_server, tmp_path, monkeyp
         del sys.modules["forecast"]
 
 
+@pytest.mark.slow  # a project with a forecast of its own
 def test_a_forecast_reaches_days_that_the_table_does_not_have(
     dask_client, tmp_path, monkeypatch, capsys
 ):
