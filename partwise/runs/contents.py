@@ -3,6 +3,7 @@
 All of it is asked of the store again: a run may be written by other processes meanwhile.
 """
 
+import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -234,7 +235,9 @@ def read_segments(store: Store, paths: Iterable[str], *, is_signed: bool | None 
 
     listed = list(paths)
     found = Segments()
-    with ThreadPoolExecutor(READ_THREADS) as threads:
+    # A bucket is waited for; a disk answers at once, and each thread keeps memory of its own.
+    at_once = min(READ_THREADS, os.cpu_count() or 1) if store.protocol == "file" else READ_THREADS
+    with ThreadPoolExecutor(at_once) as threads:
         for path, content in zip(listed, threads.map(read, listed), strict=True):
             if isinstance(content, str):
                 found.damaged[path] = content

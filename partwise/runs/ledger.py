@@ -22,6 +22,7 @@ from partwise.runs.bundle import StoredArtifact
 from partwise.runs.own_checksums import check_own_checksum, write_sealed
 from partwise.runs.stored_names import check_names
 from partwise.store.signing import SigningKey
+from partwise.tables.rows_by_number import take_columns
 
 FORMAT_VERSION = 2
 KEY_PREFIX = "key."
@@ -302,20 +303,18 @@ def merge(tables: Iterable[pa.Table], written_in: Iterable[int] = ()) -> pa.Tabl
         ],
     )
     names = table["partition_id"].take(order).combine_chunks()
-    codes = names.dictionary_encode().indices.to_numpy()
-    first = np.ones(len(codes), dtype=bool)
-    first[1:] = codes[1:] != codes[:-1]
+    first = np.ones(len(names), dtype=bool)
+    differs = pc.not_equal(names.slice(1), names.slice(0, max(0, len(names) - 1)))
+    first[1:] = differs.fill_null(True).to_numpy(zero_copy_only=False)
+    del names
     # Places all along, and the rows once at the end: each copy of a million rows is 300 MiB.
     chosen = order.filter(pa.array(first))
     schema = table.schema
     keys = [name for name in schema.names if name.startswith(KEY_PREFIX)]
     places = chosen.take(in_order_of_keys(table.select(keys).take(chosen)))
-    columns = []
-    while table.num_columns:
-        # A column goes as soon as it is copied.
-        columns.append(table.column(0).take(places))
-        table = table.remove_column(0)
-    return pa.table(columns, schema=schema)
+    columns = table.columns
+    del table
+    return pa.table(take_columns(columns, places), schema=schema)
 
 
 def in_order_of_keys(keys: pa.Table) -> pa.Array:

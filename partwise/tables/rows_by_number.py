@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+_MANY_ROWS = 200_000
+
 
 class RowsByNumber:
     """Takes rows of a table of many chunks; `Table.take` would join all its chunks first."""
@@ -37,3 +39,20 @@ class RowsByNumber:
 def join_batches(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Join batches of one schema, at least one; one alone is not copied."""
     return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+
+def take_columns(columns: list[pa.ChunkedArray], rows: pa.Array) -> list[pa.Array]:
+    """Take rows of columns, each of which goes as soon as it is copied: of `columns` none is left.
+
+    So where nobody else has them, rows in another order take no more memory than one column does.
+    """
+    taken = []
+    while columns:
+        # `take` joins chunks too, and keeps them meanwhile.
+        column = columns.pop(0).combine_chunks()
+        taken.append(column.take(rows))
+        if len(rows) > _MANY_ROWS:
+            # Else Arrow's allocator keeps for later what has gone: 150 MiB of a million rows.
+            del column
+            pa.default_memory_pool().release_unused()
+    return taken
