@@ -13,10 +13,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 LOST_PARENT = 70
 """The exit status of a child that finds its parent gone."""
@@ -55,6 +57,39 @@ def is_helper(pid: int) -> bool:
     return pid in _started
 
 
+class LastingThread:
+    """A thread for what ends with the thread that began it: it lasts until `close`, or as we do."""
+
+    def __init__(self, name: str) -> None:
+        self._name = f"{HELPER_THREADS}{name}"
+        self._executor: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def call(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
+        """Call a function there, and return what it returns."""
+        return self._begun().submit(function, *args, **options).result()
+
+    def _begun(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._executor is None:
+                executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self._name)
+                try:
+                    # Nothing yet. If Ctrl-C comes just as the thread has started, Python has not
+                    # noted it as one to be told to end, and would wait for it as we end.
+                    executor.submit(int).result()
+                except BaseException:
+                    executor.shutdown(wait=False)
+                    raise
+                self._executor = executor
+            return self._executor
+
+    def close(self) -> None:
+        """End the thread, and with it the children that it has begun."""
+        with self._lock:
+            if self._executor is not None:
+                self._executor.shutdown()
+
+
 class Starter:
     """Starts child processes, all on one thread of its own.
 
@@ -64,8 +99,7 @@ class Starter:
     """
 
     def __init__(self, name: str) -> None:
-        prefix = f"{HELPER_THREADS}{name}"
-        self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix=prefix)
+        self._thread = LastingThread(name)
 
     def start(
         self, module: str, argument: str, *, site_packages: str = "", **options: Any
@@ -76,13 +110,13 @@ class Starter:
         """
         command = python_words(module, argument, site_packages)
         popen: Any = subprocess.Popen
-        process: subprocess.Popen[bytes] = self._threads.submit(popen, command, **options).result()
+        process: subprocess.Popen[bytes] = self._thread.call(popen, command, **options)
         _started.add(process.pid)
         return process
 
     def close(self) -> None:
         """End the thread, and with it the children that still run."""
-        self._threads.shutdown()
+        self._thread.close()
 
 
 def reap(process: subprocess.Popen[bytes]) -> None:

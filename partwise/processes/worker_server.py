@@ -7,9 +7,10 @@ once for all workers, while this process has its own imports to do.
 import os
 import signal
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
+
+from partwise.processes.starting import LastingThread
 
 _IMPORTS = "partwise.engine.worker.preload"
 # What `distributed.nanny.pre-spawn-environ` is for: read when an interpreter or libc starts.
@@ -30,7 +31,7 @@ _OF_WORKERS = {
 
 # The kernel kills the server, stopped or not, when the thread that started it ends. A caller's may
 # end at any time; this one ends with the process.
-_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="partwise-worker-server")
+_thread = LastingThread("worker-server")
 
 
 def begin_worker_server() -> None:
@@ -38,7 +39,7 @@ def begin_worker_server() -> None:
 
     It ends with this process, or after it, once the workers are gone that it has forked.
     """
-    _thread.submit(_begin).result()
+    _thread.call(_begin)
 
 
 def worker_variables() -> dict[str, str]:

@@ -55,6 +55,34 @@ def test_a_child_whose_parent_is_another_ends_at_once(module) -> None:
     starter.close()
 
 
+INTERRUPTED = """
+import threading
+from partwise.processes.starting import LastingThread
+
+def start_and_interrupt(self):
+    start(self)
+    raise KeyboardInterrupt
+
+start, threading.Thread.start = threading.Thread.start, start_and_interrupt
+thread = LastingThread("test")
+try:
+    thread.call(print, "not reached")
+except KeyboardInterrupt:
+    print("interrupted")
+threading.Thread.start = start
+"""
+AGAIN = "print(thread.call(threading.current_thread).name)"
+
+
+@pytest.mark.parametrize(("more", "said"), [("", []), (AGAIN, ["partwise-test_0"])])
+def test_a_process_ends_that_was_interrupted_as_a_lasting_thread_began(more, said) -> None:
+    """It hung for ever: Python tells only threads to end whose start it has noted."""
+    command = [sys.executable, "-c", INTERRUPTED + more]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["interrupted", *said]
+
+
 @pytest.mark.parametrize(
     ("code", "words"),
     [
