@@ -101,6 +101,8 @@ class GangDriver:
         name = f"The gang of the run {self._spec.run_id!r}"
         if ended.reason or guilty is None or guilty.failure is None:
             reason = ended.reason or "it did not come together"
+            # The first rank that is ended may take others along, before these are ended too.
+            ends = [_without_consequence(end, reason) for end in ends]
             return GangFailedError(
                 f"{name} was ended{attempts}: {reason}.", ends, None, self.stopped
             )
@@ -110,7 +112,12 @@ class GangDriver:
         failed = GangFailedError(
             f"{name} failed on rank {guilty.rank} of {len(ends)}{attempts}: "
             f"{guilty.failure.error_type}: {message}",
-            [_without_consequence(end, guilty.rank) for end in ends],
+            [
+                end
+                if end.rank == guilty.rank
+                else _without_consequence(end, f"rank {guilty.rank} had failed")
+                for end in ends
+            ],
             guilty.rank,
         )
         failed.__cause__ = _error_of(guilty.rank, ended)
@@ -144,14 +151,13 @@ def _logs(end: RankEnd) -> tuple[StoredArtifact, ...]:
     return tuple(artifact for artifact in end.artifacts if artifact.filename == LOG_FILENAME)
 
 
-def _without_consequence(end: RankEnd, guilty: int) -> RankEnd:
-    """Return the end of a rank that died of the guilty one as that of one that was ended.
+def _without_consequence(end: RankEnd, reason: str) -> RankEnd:
+    """Return the end of a rank that died of another one as that of one that was ended.
 
     What it raised tells nobody anything, and stands in its log.
     """
-    if end.rank == guilty or end.failure is None or not is_consequence(summarize(end.failure)):
+    if end.failure is None or not is_consequence(summarize(end.failure)):
         return end
-    reason = f"rank {guilty} had failed"
     return replace(end, status=PartitionStatus.CANCELLED, failure=None, reason=reason)
 
 

@@ -1,9 +1,13 @@
 """Who is to blame: by what ranks of real libraries have said when another one had ended."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from partwise.engine.failures import Failure, describe_error
 from partwise.errors import PeerLostError
+from partwise.gangs.attempt import AttemptEnd
+from partwise.gangs.driver import GangDriver
 from partwise.gangs.spec import RankEnd
 from partwise.gangs.verdict import choose_guilty, is_consequence
 from partwise.outcomes import PartitionStatus
@@ -78,3 +82,20 @@ def test_one_that_was_ended_is_not_to_blame():
 
 def test_nobody_is_to_blame_when_none_failed():
     assert choose_guilty([end(0), end(1)]) is None
+
+
+def test_who_lost_a_rank_that_was_ended_was_ended_too():
+    """The first rank that is ended may take others along, before these are ended themselves."""
+    driver = GangDriver(None, SimpleNamespace(run_id="gang"), None)
+    ends = [
+        end(0, "partwise.errors.PeerLostError: gone"),
+        end(1, "SIGKILL", PartitionStatus.CANCELLED),
+    ]
+    failed = driver._fail(AttemptEnd(ends=ends, order=[1, 0], reason="cancelled"), 1)
+    assert failed.rank is None
+    assert [(each.status, each.failure) for each in failed.ends[:1]] == [
+        (PartitionStatus.CANCELLED, None)
+    ]
+    assert failed.ends[0].reason == "cancelled"
+    own = driver._fail(AttemptEnd(ends=[end(0, "KeyError: x")], order=[0], reason="cancelled"), 1)
+    assert own.ends[0].status is PartitionStatus.FAILED
