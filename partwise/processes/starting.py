@@ -58,7 +58,7 @@ def is_helper(pid: int) -> bool:
 
 
 class LastingThread:
-    """A thread for what ends with the thread that began it: it lasts until `close`, or as we do."""
+    """A thread for what ends with the thread that began it: it lasts as long as this process."""
 
     def __init__(self, name: str) -> None:
         self._name = f"{HELPER_THREADS}{name}"

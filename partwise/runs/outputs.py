@@ -16,7 +16,7 @@ from partwise.runs.contents import (
     read_output,
     refuse_removed,
 )
-from partwise.runs.documents import generation_of, run_path, sha256_of
+from partwise.runs.documents import run_path, sha256_of
 from partwise.runs.ledger import write_table
 from partwise.runs.run import Run
 from partwise.store.store import Store
@@ -78,7 +78,8 @@ def rewrite_partial_files(
         try:
             content = read_output(store, run_id, name)
         except FileNotFoundError as error:
-            refuse_removed(store, run_id, generation_of(name))
+            newest = pc.max(ledger["generation"].filter(chosen)).as_py()
+            refuse_removed(store, run_id, newest)
             raise IntegrityError(_gone(run_id, name)) from error
         first = ledger.filter(chosen).slice(0, 1).select(["rows_sha256", "rows_in_file"])
         sha256, in_file = (column[0].as_py() for column in first.columns)

@@ -25,7 +25,7 @@ _PART_ROWS = 262_144
 _PART_BYTES = 16 * 2**20
 # But each shard gets a slice of each column, and what comes with a slice costs as much as this.
 _SLICE_BYTES = 1_024
-_LARGEST_PART_BYTES = 64 * 2**20
+_LARGEST_BATCH_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +197,7 @@ def _recut(
     Rows of two fragments are joined only if none stands between them.
     """
     slices = division.n_shards * len(storage.stored_schema)
-    part_bytes = min(_LARGEST_PART_BYTES, max(_PART_BYTES, slices * _SLICE_BYTES))
+    part_bytes = min(_LARGEST_BATCH_BYTES, max(_PART_BYTES, slices * _SLICE_BYTES))
     pending: list[pa.RecordBatch] = []
     rows = size = 0
     last = -1

@@ -9,13 +9,22 @@ import re
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
 
-from partwise.errors import InputError, RunBusyError, RunFormatError, RunNotFoundError
+from partwise.errors import (
+    InputError,
+    IntegrityError,
+    RunBusyError,
+    RunFormatError,
+    RunNotFoundError,
+)
 from partwise.flows.cli.main import main
 from partwise.runs import removal, steps
-from partwise.runs.contents import list_runs
+from partwise.runs.contents import list_runs, write_removal
 from partwise.runs.garbage import collect_garbage
+from partwise.runs.ledger import LedgerRow, segment_table
+from partwise.runs.outputs import rewrite_partial_files
 from partwise.runs.removal import remove_run, uses_of
 from partwise.runs.run import Run
 from partwise.runs.verification import verify_run
@@ -304,3 +313,26 @@ def test_a_step_of_a_removal_is_refused_by_older_releases() -> None:
     assert b'"format_version": 2' in content
     with pytest.raises(RunFormatError):
         Step.from_bytes(content.replace(b"3", b"4"), "here")
+
+
+@pytest.mark.parametrize("name", ["00000-g00020123abcd-001.parquet", "made-again.parquet"])
+def test_a_file_that_a_newer_run_of_the_name_has_lost_is_no_removal(local_store, name) -> None:
+    """Whatever the file is called: a rewritten one has no generation in its name."""
+    write_removal(local_store, RUN_ID, 1)
+    rows = [
+        LedgerRow(
+            partition_id="a",
+            shard=0,
+            generation=generation,
+            status="DONE",
+            rows=1,
+            rows_file=f"outputs/{name}",
+            rows_count=1,
+            rows_in_file=2,
+        )
+        for generation in (1, 2)
+    ]
+    for row, error in zip(rows, (RunNotFoundError, IntegrityError), strict=True):
+        ledger = segment_table(pa.table({"key": ["a"]}), [row])
+        with pytest.raises(error):
+            rewrite_partial_files(local_store, RUN_ID, ledger, str)
