@@ -79,7 +79,7 @@ help:
 	@echo 'make test-slow    what needs real servers, a browser, many kinds of models or much data'
 	@echo 'make test-alone   what measures memory or time, one after another'
 	@echo 'make test-architectures  export and prove tiny models of 62 architectures, 281 pairs'
-	@echo 'make bench        measure partwise and others by turns, for hours: benchmarks/RESULTS.md'
+	@echo 'make bench        measure partwise and others by turns, for an hour: benchmarks/RESULTS.md'
 	@echo 'make bench-quick  the same with less of all, in minutes: benchmarks/RESULTS-quick.md'
 	@echo 'make chaos        break things at random for MINUTES=5 with SEED=7, and print what was lost'
 	@echo 'make lint         ruff, import contracts, mypy'
