@@ -60,7 +60,13 @@ def digest_of(module: str, variables: Mapping[str, str], libraries: Sequence[str
     for variables that come and go with what a driver does.
     """
     named = sorted(each for each in variables.items() if each[0] not in _PASSING)
-    places = [place for place in sys.path if _DASKS_FOLDER not in place or _holds_code(place)]
+    here = ""
+    with suppress(OSError):  # it may have been removed
+        here = os.getcwd()
+    # "" is the working directory in an interactive Python, of which a worker is given the path.
+    places = [
+        place or here for place in sys.path if _DASKS_FOLDER not in place or _holds_code(place)
+    ]
     found = [
         *(module, named, sorted(libraries)),
         *(folder_number(), places, last_changes(places), _inherited()),

@@ -232,6 +232,20 @@ def test_what_a_driver_sets_in_passing_makes_no_difference(
     assert begin() == (process, token)
 
 
+def test_the_working_directory_of_an_interactive_driver_is_that_of_its_workers(
+    begin, library, start, monkeypatch
+) -> None:
+    library()
+    with monkeypatch.context() as patch:
+        # As in a notebook, a prompt and `python -c`.
+        patch.setattr(sys, "path", ["", *sys.path])
+        process, token = begin()
+    # As Dask has it in what it starts.
+    monkeypatch.setattr(sys, "path", [os.getcwd(), *sys.path])
+    child = start(modules=["slow_library"], token=token)
+    assert server_of(child).ppid() == process.pid
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
 def test_another_user_gets_nothing_of_it(begin, library, start) -> None:
     library()
