@@ -86,6 +86,8 @@ def test_a_worker_has_the_environment_of_its_driver_whenever_the_server_was_star
     for name in of_dask:
         second.pop(name, None)
     assert second == {name: value for name, value in os.environ.items() if name not in of_dask}
+    # Arrow has read this before any worker was forked, and users' code is not to have it.
+    assert b"MIMALLOC_ALLOW_THP=0" in Path(f"/proc/{server}/environ").read_bytes().split(b"\0")
 
 
 def test_workers_are_forked_with_all_that_they_import_of_us(prefect_server, tmp_path):
