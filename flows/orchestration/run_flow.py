@@ -27,6 +27,7 @@ from partwise.flows.orchestration.run_ids import fill_in, reference_of_flow_run,
 from partwise.flows.orchestration.saved_blocks import open_store
 from partwise.flows.orchestration.source_lines import source_lines
 from partwise.planning.named_runs import names_open_run, with_named_runs
+from partwise.processes.starting import collecting_rarely
 from partwise.renamed import old_names_in
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
@@ -76,9 +77,10 @@ class RunFlow(Generic[P, R]):
     @functools.cached_property
     def flow(self) -> Any:
         """The flow of Prefect's."""
-        from partwise.flows.orchestration.prefect_flow import PrefectFlow
+        with collecting_rarely():
+            from partwise.flows.orchestration.prefect_flow import PrefectFlow
 
-        return PrefectFlow(self)
+            return PrefectFlow(self)
 
     def __getattr__(self, name: str) -> Any:
         # Who looks at what a module holds, such as pickle, asks for these of anything.
