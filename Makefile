@@ -128,7 +128,7 @@ lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff check --quiet $(CODE)
 	@$(BIN)/ruff format --check --quiet $(CODE)
 	@$(BIN)/lint-imports --no-cache > $(VENV)/contracts.log || { cat $(VENV)/contracts.log; exit 1; }
-	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/mypy --no-error-summary --num-workers auto
 	@echo 'lint: ruff, import contracts and mypy are content'
 
 format: $(VENV)/dev.stamp
