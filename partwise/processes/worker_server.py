@@ -19,7 +19,7 @@ _UNLESS_SET = {
     _TRIM: _TRIM_OF_DASK,
     "PYTHONHASHSEED": "6640",
     # Arrow's allocator would take huge pages. The kernel clears each as a whole, and a batch of a
-    # wide table needs a part of it: dividing 500 columns took 1.4 times as long.
+    # wide table needs a part of it: dividing 500 columns took up to 1.4 times as long.
     "MIMALLOC_ALLOW_THP": "0",
 }
 _SET = {
