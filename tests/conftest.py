@@ -42,8 +42,6 @@ SESSION_MARK = "PARTWISE_TEST_SESSION"
 SERVER_START_TIMEOUT_S = 120.0
 SERVERS = ExitStack()
 OPERATIONS = "tests/flows/operations/"
-LONGEST = (OPERATIONS, "tests/test_readme.py")
-"""What takes longest. Where processes share the tests, all wait for the one that has it last."""
 MOST_MODULES = 300
 COLLECTED_WITH = pytest.StashKey[frozenset[str]]()
 """The modules that were there once all tests were collected."""
@@ -110,21 +108,19 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run files without servers first, so that a plain mistake shows within seconds.
 
-    Where processes share the tests, what takes longest goes first; else operations go last.
+    Operations go last; where processes share the tests they go first in one of them, lest the
+    others should wait for them at the end.
     """
     for item in items:
         if item.get_closest_marker("alone") and not item.get_closest_marker("slow"):
             raise pytest.UsageError(f"{item.nodeid} is marked alone: mark it slow as well.")
     rank = {"postgres_server": 1, "dask_client": 1, "s3_endpoint_url": 1, "prefect_server": 2}
-    is_shared = hasattr(config, "workerinput")
+    in_operations = 0 if hasattr(config, "workerinput") else 4
     ranks: dict[Path, int] = {}
     for item in items:
         names = getattr(item, "fixturenames", ())
         needed = max([1, *(1 + rank.get(name, 0) for name in names)])
-        if is_shared and item.nodeid.startswith(LONGEST):
-            needed = 0
-        elif item.nodeid.startswith(OPERATIONS):
-            needed = 4
+        needed = in_operations if item.nodeid.startswith(OPERATIONS) else needed
         ranks[item.path] = max(ranks.get(item.path, 0), needed)
     # What stands at the top takes long as well.
     items.sort(key=lambda item: (ranks[item.path], len(item.path.parts)))
