@@ -64,9 +64,7 @@ _NO_PAGES: dict[str, Any] = {
 _LEAVE_THE_GROUP = (
     "import os, signal; signal.signal(signal.SIGINT, signal.SIG_IGN); os.setpgid(0, 0)"
 )
-# Little of a worker's garbage is in cycles. To go through all that is imported is
-# a fifth of the time that its imports take, and most of what its end takes.
-_COLLECT_RARELY = "import atexit, gc; gc.set_threshold(200_000, 10, 10); atexit.register(gc.freeze)"
+_COLLECT_RARELY = "from partwise.processes.garbage import collect_rarely; collect_rarely()"
 
 _prepare = spawn.get_preparation_data
 

@@ -11,8 +11,6 @@ A command is imported when it is called, or when its own help is printed, so tha
 is fast.
 """
 
-import atexit
-import gc
 import logging
 import os
 import signal
@@ -47,6 +45,7 @@ from partwise.flows.cli.exit_codes import (
 )
 from partwise.flows.cli.parsing import COMMON, describe_wrong_option, in_words_of_the_shell
 from partwise.formatting import visible
+from partwise.processes.garbage import collect_rarely
 from partwise.redaction import without_secrets
 
 _USAGE_ERRORS = (
@@ -61,8 +60,6 @@ _USAGE_ERRORS = (
 )
 
 _DEBUG = "PARTWISE_DEBUG"
-_COLLECTED_AFTER = 200_000
-"""New objects after which garbage is looked for; Python's own 700 are for longer lives."""
 _EPHEMERAL_MODE = "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"
 
 _COMMANDS = {
@@ -204,10 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logging.raiseExceptions = False
         # By default Python ends at once on SIGTERM, and an embedded server would live on.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
-        # A fifth of the time of imports went into looking through them for garbage; and as long
-        # again as Python exits, unless it knows that there is none.
-        gc.set_threshold(_COLLECTED_AFTER)
-        atexit.register(gc.freeze)
+        collect_rarely()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if (Path.cwd() / ".partwise/services.json").exists():
         _use_server_of_up(words)

@@ -18,7 +18,7 @@ from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
-from partwise.processes.starting import collecting_rarely
+from partwise.processes.garbage import collecting_rarely
 
 with collecting_rarely():
     from prefect.cli import app

@@ -14,7 +14,7 @@ looks at it. Of PostgreSQL nothing is changed.
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from partwise.processes.starting import collecting_rarely
+from partwise.processes.garbage import collecting_rarely
 
 with collecting_rarely():
     from prefect.cli import app

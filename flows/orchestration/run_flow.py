@@ -27,7 +27,7 @@ from partwise.flows.orchestration.run_ids import fill_in, reference_of_flow_run,
 from partwise.flows.orchestration.saved_blocks import open_store
 from partwise.flows.orchestration.source_lines import source_lines
 from partwise.planning.named_runs import names_open_run, with_named_runs
-from partwise.processes.starting import collecting_rarely
+from partwise.processes.garbage import collecting_rarely
 from partwise.renamed import old_names_in
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run

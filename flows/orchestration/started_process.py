@@ -22,6 +22,7 @@ import cloudpickle
 
 from partwise.errors import PartwiseError, RunCancelledError
 from partwise.flows.orchestration.endings import cancelled
+from partwise.processes.garbage import collect_rarely
 from partwise.redaction import without_secrets
 from partwise.stand_ins import load
 
@@ -36,6 +37,7 @@ def main(folder: str) -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     # A caller that was started in the background of a shell ignores it, and hands that down.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    collect_rarely()
     place = Path(folder)
     parent = int((place / PARENT).read_text())
     threading.Thread(

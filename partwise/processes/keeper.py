@@ -25,6 +25,7 @@ from partwise.processes.family import (
     stop,
 )
 from partwise.processes.forks import end_like
+from partwise.processes.garbage import collecting_rarely
 from partwise.processes.shared_files import (
     files_there,
     held_files,
@@ -32,7 +33,7 @@ from partwise.processes.shared_files import (
     remove_files,
     remove_own_files,
 )
-from partwise.processes.starting import become_child, collecting_rarely, end_with_parent
+from partwise.processes.starting import become_child, end_with_parent
 
 KEEPER_S = 10.0
 """For so long a keeper has time to end all that is below it, and to remove what that leaves."""

@@ -4,7 +4,6 @@ Linux only: a child ends with its parent through PR_SET_PDEATHSIG.
 """
 
 import ctypes
-import gc
 import json
 import os
 import resource
@@ -13,9 +12,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -25,8 +24,6 @@ LOST_PARENT = 70
 HELPER_THREADS = "partwise-"
 """Begins the names of threads that partwise keeps for a whole process."""
 _PR_SET_PDEATHSIG = 1
-_RARELY = (200_000, 10, 10)
-"""Python's own are 700, 10 and 10."""
 _PATH = "import sys, json; sys.path[:] = path = json.loads(sys.argv[1]); "
 # What packages ask for in .pth files is added behind all others, and then put before them.
 _PACKAGES_FIRST = (
@@ -148,22 +145,6 @@ def become_child(parent_pid: int, number: signal.Signals = signal.SIGKILL) -> No
     """Have this process end with its parent, and leave no core file behind; called first."""
     end_with_parent(parent_pid, number)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-@contextmanager
-def collecting_rarely() -> Iterator[None]:
-    """Look for garbage rarely for the time of a block that imports, or captures a graph.
-
-    Else the collector goes through all that is imported, time and again: a fifth of the time.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(*_RARELY)
-    try:
-        yield
-    finally:
-        # A user's module may have set its own.
-        if gc.get_threshold() == _RARELY:
-            gc.set_threshold(*before)
 
 
 def describe_exit(code: int) -> str:

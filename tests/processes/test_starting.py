@@ -1,6 +1,5 @@
 """Child processes that end with their parent."""
 
-import gc
 import os
 import signal
 import subprocess
@@ -9,7 +8,7 @@ import threading
 
 import pytest
 
-from partwise.processes.starting import LOST_PARENT, Starter, collecting_rarely, describe_exit, reap
+from partwise.processes.starting import LOST_PARENT, Starter, describe_exit, reap
 
 MODULE = """
 import os, sys, time
@@ -100,21 +99,6 @@ def test_it_loads_next_to_nothing() -> None:
     code = "import sys, partwise.processes.starting; print({'numpy', 'pyarrow'} & {*sys.modules})"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.split() == ["set()"]
-
-
-def test_garbage_is_looked_for_rarely_as_modules_are_imported() -> None:
-    ours = gc.get_threshold()
-    before = (700, 10, 10)
-    gc.set_threshold(*before)
-    with collecting_rarely():
-        assert gc.get_threshold()[0] > 100 * before[0]
-    assert gc.get_threshold() == before
-    try:
-        with collecting_rarely():
-            gc.set_threshold(11, 12, 13)
-        assert gc.get_threshold() == (11, 12, 13), "a module's own choice stands"
-    finally:
-        gc.set_threshold(*ours)
 
 
 def test_a_process_is_given_up_where_python_ends_and_starts_no_thread(monkeypatch) -> None:

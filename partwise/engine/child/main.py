@@ -59,9 +59,10 @@ from partwise.models.serdes import SERDES
 from partwise.outcomes import PartitionStatus
 from partwise.processes.family import adopt_orphans
 from partwise.processes.forks import ForkServer, end_like, refuse_threads
+from partwise.processes.garbage import collecting_rarely
 from partwise.processes.memory import anonymous_bytes
 from partwise.processes.shared_files import name_own_files, own_folder_of
-from partwise.processes.starting import LOST_PARENT, collecting_rarely
+from partwise.processes.starting import LOST_PARENT
 from partwise.shuffle.sorted_shards import ShardReader
 from partwise.tables.keys.partition_keys import Key
 

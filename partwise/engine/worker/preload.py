@@ -4,7 +4,8 @@ import gc
 import os
 from importlib import import_module
 
-from partwise.processes.starting import become_child, collecting_rarely
+from partwise.processes.garbage import collecting_rarely
+from partwise.processes.starting import become_child
 
 _MODULES = (
     "distributed.nanny",

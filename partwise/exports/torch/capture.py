@@ -14,7 +14,7 @@ from partwise.exports.torch.modules import evaluation_mode, flat_module, run_mod
 from partwise.formatting import reason
 from partwise.models.signature import Feeds, Signature, take_rows
 from partwise.models.torch_programs import run_program, tensors_of
-from partwise.processes.starting import collecting_rarely
+from partwise.processes.garbage import collecting_rarely
 
 CAPTURED_ROWS = 3
 """Graphs are captured with so many rows: torch treats sizes of 0 and 1 as constants."""
