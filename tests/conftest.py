@@ -373,7 +373,10 @@ def dask_client():
     """A client of two workers, each a process with one thread, for the whole session."""
     from tests.plain_cluster import plain_cluster
 
-    with plain_cluster(2) as client:
+    # Tests take turns with ten sets of libraries. A server that has loaded one takes a second of a
+    # core, and was asked for once more as often as not when there were three of them.
+    more = "from partwise.processes import warm_server; warm_server.MOST_SERVERS = 8"
+    with plain_cluster(2, more) as client:
         yield client
 
 

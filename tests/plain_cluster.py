@@ -10,11 +10,15 @@ from partwise.blocks.cluster_start import started
 
 
 @contextmanager
-def plain_cluster(workers: int) -> Iterator[distributed.Client]:
-    """Give a client of a cluster with our settings, but without TLS."""
+def plain_cluster(workers: int, first: str = "") -> Iterator[distributed.Client]:
+    """Give a client of a cluster with our settings, but without TLS.
+
+    `first` is code that each worker begins with.
+    """
 
     def start(options: dict[str, Any]) -> distributed.LocalCluster:
         options |= {"protocol": "tcp://", "security": None}
+        options["preload"] = [*options["preload"], *([first] if first else [])]
         return distributed.LocalCluster(n_workers=workers, memory_limit=0, **options)
 
     with started(start, "") as client:

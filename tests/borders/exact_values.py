@@ -5,6 +5,7 @@ or fractions, times are whole nanoseconds. Two values are the same where these f
 """
 
 import datetime as dt
+import functools
 import math
 import struct
 import zoneinfo
@@ -170,6 +171,7 @@ def clocks(unit: str) -> Draw:
     return draw
 
 
+@functools.cache
 def _changes(zone: str) -> list[int]:
     """Instants around the changes of a zone's clocks, in seconds: those in folds and gaps too."""
     tz = zoneinfo.ZoneInfo(zone)

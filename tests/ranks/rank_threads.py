@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from partwise.errors import PeerLostError
 from partwise.ranks.context import RankContext
 from partwise.ranks.rows import SourceFragments
 
@@ -140,7 +141,7 @@ def run_rank_threads(
     """Call a function once for each rank, each in a thread; returns what each returned.
 
     Raises:
-        Exception: What the first rank that failed raised.
+        Exception: What the first rank raised that failed by itself.
     """
     shared = ThreadExchange(world_size)
 
@@ -159,6 +160,8 @@ def run_rank_threads(
     with ThreadPoolExecutor(world_size) as pool:
         futures = [pool.submit(run, rank) for rank in range(world_size)]
         errors = [future.exception() for future in futures]
+    # What the others raise then says nothing.
+    errors.sort(key=lambda error: isinstance(error, PeerLostError))
     for error in errors:
         if error is not None and not isinstance(error, threading.BrokenBarrierError):
             raise error
