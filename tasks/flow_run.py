@@ -1,7 +1,11 @@
 """Prefect's flow run at work, if there is one: asked without importing Prefect for it."""
 
+import os
 import sys
 from typing import Any
+
+FLOW_RUN_ID = "PREFECT__FLOW_RUN_ID"
+"""The environment of a process that Prefect has started for a flow run has this variable."""
 
 
 def flow_run_context() -> Any:
@@ -20,6 +24,11 @@ def flow_run_id() -> str | None:
     """Return the ID of Prefect's flow run at work; None: there is none around this."""
     context = flow_run_context()
     return None if context is None or context.flow_run is None else str(context.flow_run.id)
+
+
+def has_own_process() -> bool:
+    """Whether this process was started for the flow run at work, and for nothing around it."""
+    return flow_run_id() == os.environ.get(FLOW_RUN_ID, "")
 
 
 def flow_run_count() -> int:

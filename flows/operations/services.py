@@ -28,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from partwise.errors import ServiceError
 from partwise.reports.links import REPORTS_URL
+from partwise.tasks.flow_run import FLOW_RUN_ID
 
 Role = Literal["server", "reports", "worker"]
 
@@ -37,7 +38,6 @@ PASSWORD = "password"  # noqa: S105 (a file's name)
 """The file in `.partwise` with the password of our own server."""
 OWNER_ONLY = 0o077
 """The umask of what only its owner may read."""
-FLOW_RUN_ID = "PREFECT__FLOW_RUN_ID"
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 4200
 PORTS_TRIED = 10

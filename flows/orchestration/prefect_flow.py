@@ -45,11 +45,13 @@ from partwise.flows.orchestration.run_flow import (
 from partwise.flows.orchestration.states import ended_early, refused, state_of, unexpected
 from partwise.flows.orchestration.suspension import suspension
 from partwise.outcomes import RunStatus
+from partwise.processes.garbage import collect_rarely
 from partwise.redaction import masked
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
 from partwise.scripts.infrastructure import is_work_pool
 from partwise.sources.opening import OpenedData
+from partwise.tasks.flow_run import has_own_process
 
 # With Prefect's own number, 200 task runs took 192 threads and 153 MB.
 TASK_THREADS = 16
@@ -87,6 +89,8 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
 
         @functools.wraps(called)
         def body(*args: Any, **kwargs: Any) -> State[Any]:
+            if has_own_process():
+                collect_rarely()
             announce_schedule()
             arguments = called.fill_in(called.signature.bind(*args, **kwargs).arguments)
             with suspension() as suspended:

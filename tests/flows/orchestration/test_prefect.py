@@ -19,6 +19,7 @@ import orjson
 import pandas as pd
 import pyarrow as pa
 import pytest
+from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import (
     FlowRunFilter,
@@ -34,6 +35,7 @@ from partwise.errors import InputError, RunFailedError
 from partwise.flows import map_partitions, train_models
 from partwise.flows.running.execute_shards import MOST_GROUPS
 from partwise.outcomes import RunStatus
+from partwise.tasks.flow_run import FLOW_RUN_ID, flow_run_id, has_own_process
 from partwise.trainers import LightGBMTrainer
 
 # What Prefect shows of runs is asked of its server.
@@ -359,6 +361,22 @@ def test_a_run_outlives_the_server(prefect_server, dask_client, tmp_path) -> Non
 
 
 @pytest.mark.slow
+def test_a_process_is_that_of_one_flow_run_and_not_of_those_within(monkeypatch) -> None:
+    @flow
+    def within() -> bool:
+        return has_own_process()
+
+    @flow
+    def around() -> list[bool]:
+        before = has_own_process()
+        # As Prefect starts a process for a flow run.
+        monkeypatch.setenv(FLOW_RUN_ID, str(flow_run_id()))
+        return [before, has_own_process(), within()]
+
+    assert around() == [False, True, False]
+    assert not has_own_process()
+
+
 def test_two_runs_at_once_share_a_process(cluster, tmp_path) -> None:
     def run(number: int) -> Any:
         return map_partitions(
