@@ -30,7 +30,7 @@ from partwise.runs.removal import remove_run
 from partwise.runs.run import Run
 from partwise.store.store import Store
 from tests.one_catalog import all_words, newest, promote, said, train
-from tests.thoroughness import THOROUGH
+from tests.thoroughness import THOROUGH, quick_and_slow
 from tests.two_drivers import Clockwork, WatchedStore, points, silent_owners
 
 FIRST = {"a": 1.0, "b": 2.0, "c": 3.0}
@@ -185,7 +185,7 @@ def stopped_everywhere(new_store: Callable[[], Store], case: str, every: int) ->
     assert tally.tried > 5
 
 
-@pytest.mark.parametrize("case", MEANWHILE)
+@pytest.mark.parametrize("case", quick_and_slow({"gc", "rm"}, MEANWHILE))
 def test_one_that_stood_still_makes_no_version_whose_models_are_gone(local_store, case) -> None:
     stopped_everywhere(stores_of(local_store), case, every=8)
 

@@ -21,6 +21,7 @@ from partwise.processes.family import (
 )
 from partwise.processes.memory import FamilyMemory
 from tests.engine.shards import ShardOfRun, table_of
+from tests.thoroughness import quick_and_slow
 
 MIB = 1 << 20
 DAEMON = """
@@ -44,7 +45,10 @@ def shard(tmp_path):
     shard.host.close()
 
 
-@pytest.fixture(params=["shared", "partition"])
+ISOLATIONS = ("shared", "partition")
+
+
+@pytest.fixture(params=ISOLATIONS)
 def isolation(request) -> str:
     return request.param
 
@@ -281,6 +285,7 @@ def test_a_daemon_ends_also_when_its_keeper_and_the_worker_are_killed_at_once(tm
     Path((tmp_path / "held").read_text()).unlink(missing_ok=True)
 
 
+@pytest.mark.parametrize("isolation", quick_and_slow({"partition"}, ISOLATIONS))
 def test_files_in_shared_memory_go_with_a_partition_that_is_killed_and_others_stay(
     shard, tmp_path, isolation
 ) -> None:
@@ -328,6 +333,7 @@ def test_files_in_shared_memory_go_with_a_partition_that_is_killed_and_others_st
                 each.unlink(missing_ok=True)
 
 
+@pytest.mark.parametrize("isolation", quick_and_slow({"partition"}, ISOLATIONS))
 def test_a_log_is_bounded_while_it_is_written(shard, tmp_path, isolation) -> None:
     largest = tmp_path / "largest"
 

@@ -92,6 +92,7 @@ def test_models_of_several_kinds_predict_in_one_inference(trained, data, store, 
     assert errors.max() < 0.5
 
 
+@pytest.mark.slow
 def test_an_export_refuses_the_kinds_that_have_no_exporter_by_name(trained, store, cluster):
     run = export_models(trained.run_id, run_id="best-onnx", store=store, cluster=cluster)
     assert run.status is RunStatus.PARTIAL_FAILURE

@@ -32,6 +32,7 @@ from partwise.serving.questions import Question
 from partwise.serving.served import PredictorOptions
 from partwise.store.store import Store
 from partwise.trainers import LightGBMTrainer
+from tests.thoroughness import quick_and_slow
 
 pytestmark = pytest.mark.usefixtures("single_shard")
 
@@ -178,7 +179,7 @@ def test_rows_that_nobody_could_join_are_refused_before_any_work(evaluate, store
         evaluate(rows, on=[], run_id="no-identity")
 
 
-@pytest.mark.parametrize("how", ["pickle", "export"])
+@pytest.mark.parametrize("how", quick_and_slow({"pickle"}, ["pickle", "export"]))
 def test_models_that_are_pickles_or_exports_are_known_by_their_training(
     how: str, store, cluster
 ) -> None:

@@ -112,6 +112,7 @@ def test_a_function_over_partitions_leaves_files(sales, where, tmp_path) -> None
     assert Path(tmp_path, "North", "summary.json").exists()
 
 
+@pytest.mark.slow
 def test_what_is_done_stays_when_a_run_is_cancelled_in_the_middle(sales, where) -> None:
     takes = pd.DataFrame({"store": STORES, "takes_s": 3.0})
     given = {**where, "params": takes, "run_id": "cancelled"}

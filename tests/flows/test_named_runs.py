@@ -124,6 +124,7 @@ def test_a_run_of_that_very_name_is_meant(call):
     assert run_inference(sales(), "key", "latest", **call).document.models == ("run://latest",)
 
 
+@pytest.mark.slow
 def test_exports_evaluations_and_comparisons_name_runs_so(call):
     train("nightly-1", call)
     train("nightly-2", call)

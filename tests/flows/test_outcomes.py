@@ -192,6 +192,7 @@ def test_inference_finds_no_model_where_a_function_made_something_else(
     assert f"runs export {used.run_id} --what artifacts" in next_command(used)[0]
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_kept_ends_the_run(cluster, tmp_path) -> None:
     def fit(data, context):
         Path(scratch, context.partition_id).touch()

@@ -9,6 +9,7 @@ import pytest
 from partwise import DistributedLightGBM, ScalingConfig
 from partwise.flows import map_partitions, train_distributed, tune_model
 from partwise.trainers import LightGBMTrainer
+from tests.thoroughness import quick_and_slow
 
 pytestmark = pytest.mark.usefixtures("single_shard")
 
@@ -28,7 +29,7 @@ def kept(dask_scheduler: Any = None) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.parametrize("kind", ["map", "study", "gang"])
+@pytest.mark.parametrize("kind", quick_and_slow({"map"}, ["map", "study", "gang"]))
 def test_a_further_call_leaves_nothing_more(kind: str, cluster, tmp_path) -> None:
     keys = np.repeat(np.arange(2), 60)
     x = np.random.default_rng(0).normal(size=len(keys))

@@ -174,7 +174,9 @@ def test_a_cancelled_run_keeps_what_it_has(
         early.result()
 
 
-@pytest.mark.parametrize("where", ["main thread", "thread", "with Prefect"])
+@pytest.mark.parametrize(
+    "where", quick_and_slow({"main thread"}, ["main thread", "thread", "with Prefect"])
+)
 def test_a_run_is_cancelled_by_its_store(where, given, prefect_server, monkeypatch) -> None:
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
@@ -358,6 +360,7 @@ def test_a_run_that_has_ended_is_returned_when_its_report_is_interrupted(
         map_partitions(ROWS, "key", fail, **given, run_id="failed")
 
 
+@pytest.mark.slow
 def test_a_pipeline_ends_whose_stage_is_interrupted_at_its_end(given, monkeypatch) -> None:
     def interrupt(run: Run) -> None:
         raise KeyboardInterrupt
@@ -393,6 +396,7 @@ def test_a_killed_process_is_said_to_be(started, given) -> None:
     assert Run.open("r", given["store"]).wait() is RunStatus.IN_PROGRESS
 
 
+@pytest.mark.slow
 def test_a_coroutine_waits_and_ends_the_work_where_it_is_cancelled(started, given) -> None:
     async def both() -> None:
         quick = started(run_id="quick", params={key: {"nap_s": 0.0} for key in range(KEYS)})

@@ -95,6 +95,7 @@ def test_one_seed_tries_and_prunes_the_same_and_a_resume_goes_on(tune, store) ->
     assert told(more)[:8] == told(first)
 
 
+@pytest.mark.slow
 def test_a_distributed_trainer_is_tuned_on_rows_of_its_own(tune, store, rows, cluster) -> None:
     late = pq.read_table(rows, filters=[("late", "=", 0)])
     trainer = DistributedXGBoost(label="y", features=["x", "z"], rounds=8)

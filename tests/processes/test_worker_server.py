@@ -144,8 +144,15 @@ def _group(pid: int) -> int:
         return 0
 
 
-@pytest.mark.parametrize("is_stopped", [False, True], ids=["", "stopped"])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "is_stopped"),
+    [
+        pytest.param(signal.SIGKILL, False, id="killed"),
+        pytest.param(signal.SIGTERM, True, id="ended, stopped"),
+        pytest.param(signal.SIGKILL, True, id="killed, stopped", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, False, id="ended", marks=pytest.mark.slow),
+    ],
+)
 def test_the_server_ends_with_its_driver(driver, number, is_stopped):
     left = [psutil.Process(pid) for pid in _answer(driver)]
     if is_stopped:

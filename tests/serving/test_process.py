@@ -155,6 +155,7 @@ def test_of_several_processes_a_killed_one_is_replaced_and_all_end_together(loca
     assert not any(map(psutil.pid_exists, {*pids, new}))
 
 
+@pytest.mark.slow
 def test_several_processes_that_cannot_open_the_catalog_end_with_its_sentence(start):
     server = start(2)
     assert server.process.wait(60) == 1

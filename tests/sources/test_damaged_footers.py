@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from partwise.errors import PartwiseError
 from partwise.sources.opening import open_source
@@ -64,6 +65,7 @@ def try_damages(folder: Path, name: str, seed: int, count: int) -> tuple[int, in
     return refused, count - refused
 
 
+@pytest.mark.slow
 def test_no_bit_of_a_footer_ends_the_process(tmp_path) -> None:
     # In a process of its own, which pyarrow aborts where a look at the footer is not guarded: one
     # of 80 bits does so.

@@ -141,6 +141,7 @@ def run_pytest(folder: Path, **contents: str) -> subprocess.CompletedProcess[str
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 def test_all_four_are_inherited_by_a_project_of_its_own(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, own=OWN)
     assert done.returncode == 0, done.stdout

@@ -69,6 +69,7 @@ def meet_strangers(context: RankContext) -> dict[tuple[str, bool], tuple[float, 
     return found
 
 
+@pytest.mark.slow
 def test_strangers_are_shown_out() -> None:
     first, second = run_ranks(2, meet_strangers)
     assert {total for found in (first, second) for total, _ in found.values()} == {3.0}

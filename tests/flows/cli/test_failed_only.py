@@ -31,6 +31,7 @@ def partwise(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_mended_function_runs_what_failed_alone(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("key,x\n" + "".join(f"{key},1\n" for key in "abcd"))
     module = tmp_path / "own_fit.py"

@@ -76,6 +76,7 @@ def fails_for_b(data: Any, context: Any) -> None:
         raise ValueError(f"no {context.key}")
 
 
+@pytest.mark.slow
 def test_automations_tell_of_what_went_wrong_in_a_deployment(webhook, cluster, tmp_path) -> None:
     """Of a run with failures, of a flow run without a run, and of one that does not begin."""
     pq.write_table(pa.table({"key": ["a", "b"], "x": [1, 2]}), tmp_path / "rows.parquet")
