@@ -14,7 +14,7 @@ _RARELY = (200_000, 10, 10)
 
 
 def collect_rarely() -> None:
-    """Look for garbage rarely in this process, in which no user's code runs.
+    """Look for garbage rarely in this process, which is ours: users' functions run in others.
 
     And not at all as it ends, which takes as long again as its imports unless it knows of none.
     """

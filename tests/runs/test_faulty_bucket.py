@@ -89,7 +89,6 @@ def test_it_does_so_at_other_rates(proxy, s3_store, rate, seed) -> None:
         assert refused == 2
 
 
-@pytest.mark.slow
 def test_a_lost_answer_to_every_first_request_is_no_conflict(proxy, s3_store) -> None:
     proxy.lose_first_answers()
     assert drive_twice(proxy, s3_store) == 0

@@ -335,7 +335,6 @@ def follow(make_runs: Callable[[], RunMaker], steps: list, watch: Watch) -> None
             history.look_back()
 
 
-@pytest.mark.slow
 @given(steps=STEPS)
 @settings(max_examples=12, deadline=None)
 def test_readers_see_one_complete_generation_or_all_of_one_attempt(make_runs, watch, steps) -> None:

@@ -33,6 +33,7 @@ from partwise.blocks import StoreBlock
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError, RunFailedError
 from partwise.flows import map_partitions, train_models
+from partwise.flows.orchestration import prefect_flow
 from partwise.flows.running.execute_shards import MOST_GROUPS
 from partwise.outcomes import RunStatus
 from partwise.tasks.flow_run import FLOW_RUN_ID, flow_run_id, has_own_process
@@ -360,23 +361,34 @@ def test_a_run_outlives_the_server(prefect_server, dask_client, tmp_path) -> Non
     assert not told.is_final()
 
 
-@pytest.mark.slow
-def test_a_process_is_that_of_one_flow_run_and_not_of_those_within(monkeypatch) -> None:
-    @flow
-    def within() -> bool:
-        return has_own_process()
+def test_a_process_of_one_flow_run_looks_for_garbage_rarely_and_no_other_does(monkeypatch) -> None:
+    rarely = []
+    monkeypatch.setattr(prefect_flow, "collect_rarely", lambda: rarely.append(flow_run_id()))
+
+    def begin() -> str | None:
+        # The call itself is refused.
+        with pytest.raises(TypeError, match="missing"):
+            map_partitions.flow.fn()
+        return flow_run_id()
 
     @flow
-    def around() -> list[bool]:
-        before = has_own_process()
+    def within() -> None:
+        begin()
+
+    @flow
+    def around() -> str | None:
+        begin()
         # As Prefect starts a process for a flow run.
         monkeypatch.setenv(FLOW_RUN_ID, str(flow_run_id()))
-        return [before, has_own_process(), within()]
+        within()
+        return begin()
 
-    assert around() == [False, True, False]
-    assert not has_own_process()
+    assert around() == rarely.pop()
+    assert not rarely
+    assert not has_own_process(), "no flow run is at work"
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_share_a_process(cluster, tmp_path) -> None:
     def run(number: int) -> Any:
         return map_partitions(
