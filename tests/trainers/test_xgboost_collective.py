@@ -1,18 +1,25 @@
 """XGBoost's ranks find each other or end in time, whoever else connects to their ports."""
 
+import queue
 import re
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
+from distributed import Client
 
 from partwise.errors import PeerLostError
+from partwise.gangs.driver import run_gang
+from partwise.gangs.errors import GangFailedError
 from partwise.ranks.context import RankContext
 from partwise.trainers.ranks import xgboost_collective
 from partwise.trainers.ranks.xgboost_collective import connected
+from tests.gangs.gang_maker import make_gang
 from tests.gangs.local_ranks import run_ranks
 from tests.strangers import STRANGERS, strangers_at
 from tests.strangers_everywhere import strangers_everywhere
@@ -111,7 +118,66 @@ def test_who_took_the_place_of_a_rank_is_found_before_the_training() -> None:
         assert said.startswith(f"Rank {rank} was not connected with the others by XGBoost.")
 
 
+def fail_alone(context: RankContext) -> str:
+    """Return why there is no connection: one rank fails once the ranks have found each other."""
+    from xgboost import collective
+    from xgboost.core import XGBoostError
+
+    def fail(*_: object) -> None:
+        raise XGBoostError("this rank has failed")
+
+    xgboost_collective.CONNECT_S = 3.0
+    with pytest.MonkeyPatch.context() as patch:
+        if context.rank == context.params["who"]:
+            patch.setattr(collective, "allreduce", fail)
+        with pytest.raises(PeerLostError) as caught, connected(context):
+            raise AssertionError("the training began")
+    return str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("who", [0, 1])
+def test_nobody_waits_for_a_rank_that_fails_as_the_ranks_connect(who: int) -> None:
+    """Its process goes on, and would keep its connections open."""
+    for rank, said in enumerate(run_ranks(2, fail_alone, params={"who": who})):
+        assert said.startswith(f"Rank {rank} was not connected with the others by XGBoost")
+
+
+def wait_for_itself(context: RankContext) -> None:
+    """Train on ranks that are never connected, nor told so by XGBoost."""
+    from xgboost import collective
+
+    xgboost_collective.STUCK_S, xgboost_collective.CONNECT_S = STUCK_S, 1.0
+    collective.CommunicatorContext.__enter__ = lambda _: threading.Event().wait()
+    with connected(context):
+        raise AssertionError("the training began")
+
+
+@pytest.mark.slow
+def test_ranks_that_xgboost_holds_for_ever_end_and_their_gang_says_why(
+    dask_client: Client, tmp_path: Path
+) -> None:
+    with pytest.raises(GangFailedError) as caught:
+        run_gang(dask_client, make_gang(dask_client, tmp_path, wait_for_itself, ranks=2))
+    said = str(caught.value)
+    assert "Its process ended: exit status 1" in said
+    assert re.search(r"Rank \d was not connected with the others by XGBoost within 1 s\.", said)
+
+
 def meet_strangers_at_a_rank(context: RankContext) -> str:
+    """Return the sum, or why there is none, also where XGBoost goes on waiting for its own thread.
+
+    In place of the end of its process, by which the gang would know why, there is the text.
+    """
+    said: queue.SimpleQueue[str] = queue.SimpleQueue()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(xgboost_collective, "_end_process", said.put)
+        work = threading.Thread(target=lambda: said.put(be_visited(context)), daemon=True)
+        work.start()
+        return said.get()
+
+
+def be_visited(context: RankContext) -> str:
     """Return the sum, or why there is none; strangers come to rank 1 before rank 0 does."""
     from xgboost import collective
 

@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager, suppress
 
 import numpy as np
@@ -24,6 +24,8 @@ STUCK_S = 10.0
 _LOOK_S = 0.5
 _RECEIVED_AT = 128
 """Where in the kernel's `struct tcp_info` the number of bytes stands that have come."""
+_NOT_JOINED = "was not connected with the others"
+_NOT_PARTED = "has not been parted from the others"
 _kept: list[object] = []
 """Trackers that ranks have not left: this process would abort if it freed one."""
 
@@ -55,24 +57,22 @@ def connected(context: RankContext) -> Iterator[None]:
     # The numbers of ranks are found by sorting these as text.
     arguments |= {"dmlc_task_id": f"{context.rank:08d}", "dmlc_timeout": _SILENCE_S}
     communicator = collective.CommunicatorContext(**arguments)
-    with _closing_strangers(before) as strangers:
+    with _closing_strangers(before, context) as strangers:
         try:
-            with strangers.limited():
-                communicator.__enter__()
+            with strangers.limited(_NOT_JOINED):
+                with strangers.joining():
+                    communicator.__enter__()
                 # Who took the place of a rank cannot answer for it: found here, and not in the
                 # middle of the training.
                 ranks = collective.allreduce(np.ones(1, np.float32), collective.Op.SUM)
                 if ranks != context.world_size:
                     raise XGBoostError(f"{ranks} ranks have answered")
         except XGBoostError as error:
+            # What is kept keeps them open, and the other ranks would wait for this one.
+            strangers.shut()
             _kept.extend([tracker, communicator])
             late = f" within {CONNECT_S:.0f} s" if strangers.were_too_many else ""
-            raise PeerLostError(
-                f"Rank {context.rank} was not connected with the others by XGBoost{late}. Another "
-                "rank has ended, or somebody else has connected to the ports that XGBoost opened "
-                f"at {context.addresses[context.rank][0]}, which let in everybody: keep others "
-                "away from the gang's network. With max_retries= the gang begins again by itself."
-            ) from error
+            raise PeerLostError(_why_not(context, _NOT_JOINED, late)) from error
         has_ended = False
         try:
             yield
@@ -81,7 +81,7 @@ def connected(context: RankContext) -> Iterator[None]:
             # Left after an error too: rank 0 would abort if it freed a tracker that a rank has not
             # left. All is done then; so no stranger may make a failure of the farewell.
             try:
-                with strangers.limited():
+                with strangers.limited(_NOT_PARTED):
                     communicator.__exit__(None, None, None)
                     if tracker is not None and has_ended:
                         tracker.wait_for()
@@ -94,31 +94,45 @@ class _Strangers:
 
     XGBoost reads from one connection after the other, each for as long as it takes (3.2,
     src/collective/tracker.cc and comm.cc). Its own ranks have said something before anybody waits
-    for them. When ranks do not find each other in time nobody may come any more. `before` are ports
-    at which this process listened already.
+    for them. When ranks do not find each other in time nobody may come any more, and XGBoost's
+    connections are ended. `before` are ports at which this process listened already.
     """
 
-    def __init__(self, before: set[int]) -> None:
+    def __init__(self, before: set[int], context: RankContext) -> None:
         self.were_too_many = False
         self._before = before
+        self._context = context
         self._deadline = math.inf
+        self._what = ""
+        self._others: Set[str] = frozenset()
+        """Sockets from before the ranks were joined."""
+        self._joined: Set[str] | None = None
+        """What joins the ranks, and perhaps what another thread has opened meanwhile; None: they
+        are not joined."""
         self._taken: dict[str, float] = {}
         """When each connection was first seen."""
 
     @contextmanager
-    def limited(self) -> Iterator[None]:
-        """Have XGBoost fail when a block takes too long."""
+    def limited(self, what: str) -> Iterator[None]:
+        """Have XGBoost fail when a block takes too long, or this rank end; `what` says of what."""
+        self._what = what
         self._deadline = time.monotonic() + CONNECT_S
         try:
             yield
         finally:
             self._deadline = math.inf
 
+    @contextmanager
+    def joining(self) -> Iterator[None]:
+        """Note what connections a block makes: XGBoost listens at its ports no longer after it."""
+        self._others = _sockets().keys()
+        yield
+        self._joined = _sockets().keys() - self._others
+
     def look(self) -> None:
         """Show out who has said nothing for too long, and all when it is too late."""
         now = time.monotonic()
-        ports = _listening() - self._before
-        accepted = _accepted(ports)
+        accepted = _accepted(_listening() - self._before)
         self._taken = {name: self._taken.get(name, now) for name in accepted}
         for name, descriptor in accepted.items():
             is_late = now - self._taken[name] >= STUCK_S
@@ -127,14 +141,24 @@ class _Strangers:
                     one.shutdown(socket.SHUT_RDWR)
         if now >= self._deadline:
             self.were_too_many = True
-            _shut(ports, accepted)
+            self.shut()
+        # A failure that comes before XGBoost waits for it ends its thread for connections, and the
+        # wait goes on (3.2, src/collective/loop.cc, Loop::Block): nothing here can reach it.
+        if now >= self._deadline + STUCK_S:
+            _end_process(_why_not(self._context, self._what, f" within {CONNECT_S:.0f} s"))
+
+    def shut(self) -> None:
+        """End all that XGBoost waits for, and let in nobody any more."""
+        ports = _listening() - self._before
+        opened = _sockets().keys() - self._others if self._joined is None else self._joined
+        _shut(ports, opened | _accepted(ports).keys())
 
 
 @contextmanager
-def _closing_strangers(before: set[int]) -> Iterator[_Strangers]:
+def _closing_strangers(before: set[int], context: RankContext) -> Iterator[_Strangers]:
     """Show strangers out while a block runs; see `_Strangers`."""
     is_over = threading.Event()
-    strangers = _Strangers(before)
+    strangers = _Strangers(before, context)
 
     def watch() -> None:
         while not is_over.wait(_LOOK_S):
@@ -149,17 +173,32 @@ def _closing_strangers(before: set[int]) -> Iterator[_Strangers]:
         thread.join()
 
 
+def _why_not(context: RankContext, what: str, late: str) -> str:
+    return (
+        f"Rank {context.rank} {what} by XGBoost{late}. Another rank has ended, or somebody else "
+        "has connected to the ports that XGBoost opened at "
+        f"{context.addresses[context.rank][0]}, which let in everybody: keep others away from the "
+        "gang's network. With max_retries= the gang begins again by itself."
+    )
+
+
+def _end_process(why: str) -> None:
+    """End this rank, whose gang shows what its log ends with."""
+    os.write(2, f"{why}\n".encode())
+    os._exit(1)
+
+
 def _received_bytes(one: socket.socket) -> int:
     about = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED_AT + 8)
     return int(struct.unpack_from("Q", about, _RECEIVED_AT)[0])
 
 
-def _shut(ports: set[int], accepted: dict[str, int]) -> None:
-    """End all that this process waits for at ports; XGBoost takes it for an error then."""
+def _shut(ports: set[int], names: Set[str]) -> None:
+    """End connections, and who listens at ports; XGBoost takes it for an error then."""
     for name, descriptor in _sockets().items():
         with suppress(OSError), _duplicate(descriptor) as one:
             listens = one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-            if name in accepted or (listens and one.getsockname()[1] in ports):
+            if name in names or (listens and one.getsockname()[1] in ports):
                 one.shutdown(socket.SHUT_RDWR)
 
 
