@@ -12,24 +12,18 @@ import ipaddress
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import SplitResult, urlsplit
 
-import distributed
-from dask.system import CPU_COUNT
-from distributed.security import Security
 from pydantic import Field, PrivateAttr, model_validator
 
-from partwise.blocks.cluster_start import (
-    connected,
-    forked_environment,
-    forked_workers,
-    new_client,
-    quiet,
-    started,
-)
 from partwise.blocks.named_fields import BlockType, NamedFields
 from partwise.processes.worker_server import begin_worker_server
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from distributed import LocalCluster as DaskCluster
+    from distributed.security import Security
 
 LOGO = "process"
 _DASHBOARD_ADDRESS = Field(
@@ -94,15 +88,22 @@ class LocalCluster(NamedFields):
         return self
 
     @contextmanager
-    def client(self) -> Iterator[distributed.Client]:
+    def client(self) -> "Iterator[Client]":
         """Start the workers and connect to them.
 
         Yields:
             A client of the new cluster. Both are closed when the context ends.
         """
+        # Before Dask is imported, and beside it.
+        begin_worker_server()
+        import distributed
+        from dask.system import CPU_COUNT
+
+        from partwise.blocks.cluster_start import forked_environment, forked_workers, started
+
         fewest = self.workers or (1 if self.max_workers else CPU_COUNT)
 
-        def start(options: dict[str, Any]) -> distributed.LocalCluster:
+        def start(options: dict[str, Any]) -> "DaskCluster":
             environment, forget_others = forked_environment()
             cluster = distributed.LocalCluster(
                 n_workers=fewest,
@@ -116,7 +117,6 @@ class LocalCluster(NamedFields):
                 cluster.adapt(minimum=fewest, maximum=self.max_workers, target_duration="100ms")
             return cluster
 
-        begin_worker_server()
         with forked_workers, started(start, self.dashboard_address) as client:
             yield client
 
@@ -159,7 +159,7 @@ class CudaCluster(NamedFields):
         return shared
 
     @contextmanager
-    def client(self) -> Iterator[distributed.Client]:
+    def client(self) -> "Iterator[Client]":
         """Start a worker for each GPU and connect to them.
 
         Yields:
@@ -177,9 +177,11 @@ class CudaCluster(NamedFields):
                 f"CudaCluster needs the extra 'cuda', of which {exc.name} is missing: "
                 "install it with `pip install 'partwise[cuda]'`."
             ) from exc
+        from partwise.blocks.cluster_start import started
+
         devices = [name.strip() for name in self.devices.split(",") if name.strip()]
 
-        def start(options: dict[str, Any]) -> distributed.LocalCluster:
+        def start(options: dict[str, Any]) -> "DaskCluster":
             try:
                 # Nothing of ours stays in Dask's memory, so there is nothing to spill.
                 return LocalCUDACluster(
@@ -282,7 +284,7 @@ class RemoteCluster(NamedFields):
         return self
 
     @contextmanager
-    def client(self) -> Iterator[distributed.Client]:
+    def client(self) -> "Iterator[Client]":
         """Connect to the scheduler.
 
         Yields:
@@ -292,6 +294,8 @@ class RemoteCluster(NamedFields):
             ConnectionError: The scheduler does not answer, or not as one.
             FileNotFoundError: A TLS file is not there.
         """
+        from partwise.blocks.cluster_start import connected, new_client, quiet
+
         address = self.address.strip().rstrip("/")
         security = self._security()
         try:
@@ -304,7 +308,7 @@ class RemoteCluster(NamedFields):
         with quiet(), connected(client):
             yield client
 
-    def _security(self) -> Security | None:
+    def _security(self) -> "Security | None":
         if not self.address.strip().startswith("tls:"):
             return None
         for path in (self.tls_ca_file, self.tls_cert_file, self.tls_key_file):
@@ -312,6 +316,8 @@ class RemoteCluster(NamedFields):
                 raise FileNotFoundError(
                     f"The TLS file {path!r} for {self.address} is not there: correct its path."
                 )
+        from distributed.security import Security
+
         return Security(
             tls_ca_file=self.tls_ca_file,
             tls_client_cert=self.tls_cert_file,

@@ -9,17 +9,17 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
-import dask
-import distributed
-from distributed.deploy.cluster import Cluster
 from pydantic import Field, model_validator
 
-from partwise.blocks.cluster_start import DASK_SETTINGS, connected, new_client, quiet
 from partwise.blocks.clusters import LOGO, check_growth, is_loopback
 from partwise.blocks.named_fields import BlockType, NamedFields
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from distributed.deploy.cluster import Cluster
 
 CLOSE_TIMEOUT_S = 60.0
 """To end jobs and pods is a request to somebody else's server for each."""
@@ -120,7 +120,7 @@ class CustomCluster(NamedFields):
         return self
 
     @contextmanager
-    def client(self) -> Iterator[distributed.Client]:
+    def client(self) -> "Iterator[Client]":
         """Start the cluster and connect to it.
 
         Yields:
@@ -131,6 +131,8 @@ class CustomCluster(NamedFields):
             ValueError: What it names is not a cluster.
             ConnectionError: It does not start, no worker comes in time, or it is not encrypted.
         """
+        from partwise.blocks.cluster_start import connected, quiet
+
         kind = self._load_class()
         until = time.monotonic() + self.start_timeout_s
         with quiet(), ExitStack() as stack:
@@ -143,7 +145,9 @@ class CustomCluster(NamedFields):
                 self._await_workers(client, until, failures)
             yield client
 
-    def _load_class(self) -> type[Cluster]:
+    def _load_class(self) -> "type[Cluster]":
+        from distributed.deploy.cluster import Cluster
+
         name = self.cluster_class.strip()
         parts = _CLASS.fullmatch(name)
         assert parts is not None  # noqa: S101 (validated)
@@ -163,8 +167,12 @@ class CustomCluster(NamedFields):
             )
         return found
 
-    def _start(self, kind: type[Cluster]) -> Cluster:
-        def start() -> Cluster:
+    def _start(self, kind: "type[Cluster]") -> "Cluster":
+        import dask
+
+        from partwise.blocks.cluster_start import DASK_SETTINGS
+
+        def start() -> "Cluster":
             with dask.config.set(DASK_SETTINGS):
                 cluster = kind(**self.arguments)
                 try:
@@ -195,7 +203,7 @@ class CustomCluster(NamedFields):
             _close_when_it_comes(started)
             raise
 
-    def _scale(self, cluster: Cluster) -> None:
+    def _scale(self, cluster: "Cluster") -> None:
         if self.max_workers:
             cluster.adapt(minimum=max(self.workers, 1), maximum=self.max_workers)
         elif self.workers:
@@ -211,7 +219,9 @@ class CustomCluster(NamedFields):
                 "security=true), or set allow_plaintext on a network that you trust."
             )
 
-    def _connect(self, cluster: Cluster) -> distributed.Client:
+    def _connect(self, cluster: "Cluster") -> "Client":
+        from partwise.blocks.cluster_start import new_client
+
         try:
             return new_client(cluster)
         except OSError as exc:
@@ -220,9 +230,7 @@ class CustomCluster(NamedFields):
                 f"{cluster.scheduler_address} ({exc}): check that this machine may reach it."
             ) from exc
 
-    def _await_workers(
-        self, client: distributed.Client, until: float, failures: list[BaseException]
-    ) -> None:
+    def _await_workers(self, client: "Client", until: float, failures: list[BaseException]) -> None:
         wanted, there = max(self.workers, 1), 0
         scheduler: Any = client.scheduler
         while True:
@@ -252,7 +260,9 @@ class CustomCluster(NamedFields):
             *(there, wanted, self.cluster_class, self.start_timeout_s),
         )
 
-    def _close(self, cluster: Cluster) -> None:
+    def _close(self, cluster: "Cluster") -> None:
+        import distributed
+
         closing = _on_a_thread(cluster.close)
         try:
             closing.result(CLOSE_TIMEOUT_S)

@@ -7,7 +7,6 @@ from partwise.flows.orchestration.saved_blocks import open_store
 from partwise.flows.running.environments import resolve_script_packages
 from partwise.flows.running.execute_gang import execute_gang
 from partwise.flows.running.script_inputs import open_inputs
-from partwise.flows.running.send_script import send_script
 from partwise.planning.script import prepare_script
 from partwise.runs.run import Run
 from partwise.scripts.infrastructure import is_work_pool
@@ -44,6 +43,9 @@ def run_script(call: ScriptCall) -> Run:
     """
     store = open_store(call.store)
     if is_work_pool(call.cluster):
+        # It imports Prefect, which takes a second.
+        from partwise.flows.running.send_script import send_script
+
         return send_script(call, store)
     if call.infrastructure != DEFAULT_INFRASTRUCTURE:
         raise InputError(

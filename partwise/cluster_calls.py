@@ -2,18 +2,21 @@
 
 Dask waits for ever for the answer of a process that is stopped, hangs, or is cut off. What only
 puts a message in line (`submit`, `compute`, `cancel`, topics) needs no limit.
+
+Dask takes a quarter of a second to import, in which the process that workers are forked from can be
+on its way. So nothing that a flow imports may import it before a cluster is asked for.
 """
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from partwise.errors import ClusterError
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future, Worker
 
 ANSWER_S = 10.0
 """For so long an answer of the scheduler, or of a worker, is waited for."""
@@ -21,6 +24,29 @@ FORGET_S = 2.0
 """For so long a scheduler is waited for that is to forget a topic."""
 
 T = TypeVar("T")
+
+
+def this_worker() -> "Worker":
+    """Return the worker whose task the caller is.
+
+    Raises:
+        ValueError: It is no task of a worker.
+    """
+    from distributed import get_worker
+
+    return get_worker()
+
+
+def await_first(futures: "Sequence[Future[Any]]", limit_s: float) -> None:
+    """Wait until one of them is done.
+
+    Raises:
+        TimeoutError: None is in time.
+        Exception: What one of them has failed with.
+    """
+    from distributed import wait
+
+    wait(futures, timeout=limit_s, return_when="FIRST_COMPLETED")
 
 
 def known_workers(client: "Client", limit_s: float = ANSWER_S) -> dict[str, dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from distributed import Client
+
+from typing import TYPE_CHECKING
 
 from partwise.shuffle.load import load_shards
 from partwise.shuffle.plan import ShardedRows
@@ -12,12 +13,15 @@ from partwise.shuffle.write import Division
 from partwise.sources.descriptions import Source
 from partwise.tasks.steps import run_logger, step
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 
 @step("load-partitions", "load partitions")
 def load_partitions(
     source: Source,
     division: Division,
-    client: Client,
+    client: "Client",
     cache: ShardCache,
     shared_folder: SharedFolder,
     check: Callable[[], None],

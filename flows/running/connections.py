@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from distributed import Client
 from pydantic import ValidationError
 
 from partwise.blocks import (
@@ -40,6 +39,9 @@ from partwise.sources.opening import open_source
 from partwise.sources.references import is_reference
 from partwise.sources.sql.query import Query
 from partwise.store.credentials import set_credentials
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 _CLUSTERS = (LocalCluster, CudaCluster, RemoteCluster, CustomCluster)
 _ADDRESSES = ("tcp://", "tls://")
@@ -188,7 +190,7 @@ def _open_cluster(cluster: ClusterParameter) -> Cluster:
 
 
 @contextmanager
-def connect(cluster: Cluster) -> Iterator[Client]:
+def connect(cluster: Cluster) -> "Iterator[Client]":
     """Give a client of the cluster, which stands for the time of the block."""
     with ExitStack() as stack:
         try:
@@ -201,7 +203,7 @@ def connect(cluster: Cluster) -> Iterator[Client]:
         yield client
 
 
-def workers_at_most(cluster: Cluster, client: Client) -> list[ClusterWorker]:
+def workers_at_most(cluster: Cluster, client: "Client") -> list[ClusterWorker]:
     """Return the workers of a cluster, those included that it may start while a run is at work."""
     workers = cluster_workers(client)
     most = cluster.max_workers if isinstance(cluster, LocalCluster | CustomCluster) else 0

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from distributed import Client
 
 from partwise.engine.assignment import work_file
 from partwise.engine.driver.payload import pack_work
@@ -35,6 +34,9 @@ from partwise.shuffle.shared_folder import SharedFolder
 from partwise.store.signing import is_configured
 from partwise.tasks.run_gang import run_gang_step
 from partwise.tasks.steps import await_steps, begin_step, run_logger
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParameter) -> Run:
@@ -86,7 +88,7 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
 
 
 def _stage_payload(
-    plan: GangPlan, folder: SharedFolder, client: Client, frame: Frame
+    plan: GangPlan, folder: SharedFolder, client: "Client", frame: Frame
 ) -> FunctionTarget:
     """Make the work and the rows of a gang reachable for its ranks."""
     work = plan.work
@@ -130,7 +132,7 @@ def _specify(
 
 
 def _drive(
-    client: Client, spec: GangSpec, frame: Frame, interval_s: float
+    client: "Client", spec: GangSpec, frame: Frame, interval_s: float
 ) -> tuple[Sequence[RankEnd], Stop | None, BaseException | None]:
     """Run the gang as one step.
 

@@ -4,7 +4,8 @@ import time
 from functools import partial
 
 import pyarrow as pa
-from distributed import Client
+
+from typing import TYPE_CHECKING
 
 from partwise.engine.assignment import Execution, ShardAssignment, ShardReceipt, work_file
 from partwise.engine.driver.cluster_watch import Logger
@@ -34,6 +35,9 @@ from partwise.store.signing import is_configured
 from partwise.tasks.load_partitions import load_partitions
 from partwise.tasks.run_shards import step_of
 from partwise.tasks.steps import await_steps, begin_step, run_logger, run_step, value_of
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 MOST_GROUPS = 64
 """Prefect task runs of a flow run, at most, besides the one that loads."""
@@ -125,7 +129,7 @@ def _note(text: str, _: pa.Table) -> str:
 def _load(
     plan: Plan,
     n_shards: int,
-    client: Client,
+    client: "Client",
     folder: SharedFolder,
     frame: Frame,
 ) -> ShardedRows:
@@ -180,7 +184,7 @@ def _shards_in_words(sharded: ShardedRows) -> str:
 
 
 def _drive(
-    client: Client,
+    client: "Client",
     execution: Execution,
     assignments: list[ShardAssignment],
     sharded: ShardedRows,

@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
-from distributed import Client
-from distributed import wait as wait_for_tasks
 
-from partwise.cluster_calls import ANSWER_S, ask_workers, in_time
+from typing import TYPE_CHECKING
+
+from partwise.cluster_calls import ANSWER_S, ask_workers, await_first, in_time
 from partwise.engine.assignment import Execution, work_file
 from partwise.engine.driver.cluster_watch import LOOK_S
 from partwise.engine.driver.named_modules import named_modules
@@ -42,6 +42,9 @@ from partwise.studies.worker import end_study, load_rows
 from partwise.studies.worker_trials import WorkerTrials
 from partwise.tasks.run_study import run_study_step
 from partwise.tasks.steps import await_steps, begin_step, run_logger
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParameter) -> Run:
@@ -113,7 +116,7 @@ class _Places:
     gangs: Sequence[Placement] = ()
 
 
-def _find_places(plan: StudyPlan, chosen: Cluster, client: Client) -> _Places:
+def _find_places(plan: StudyPlan, chosen: Cluster, client: "Client") -> _Places:
     """Find room for trials."""
     if plan.gang is not None:
         workers = cluster_workers(client)
@@ -166,7 +169,7 @@ def _specify(
 def _stage_rows(
     plan: StudyPlan,
     folder: SharedFolder,
-    client: Client,
+    client: "Client",
     frame: Frame,
 ) -> StagedFile | None:
     """Have each machine of the cluster write the rows to disk; None: ranks of gangs read them."""
@@ -187,21 +190,21 @@ def _stage_rows(
         # Where a worker went away, the first trial on that machine writes the rows.
         while not task.done() and not frame.watch.has_lost(address, since):
             with suppress(TimeoutError):
-                wait_for_tasks([task], timeout=LOOK_S)
+                await_first([task], LOOK_S)
             frame.look()
         if task.done():
             task.result(timeout=ANSWER_S)
     return staged
 
 
-def _end_study(client: Client, token: str) -> None:
+def _end_study(client: "Client", token: str) -> None:
     # Where the cluster is gone, so is what would have to be tidied there.
     with suppress(Exception):
         in_time(FAREWELL_S, ask_workers, client, end_study, token)
 
 
 def _stage_sources(
-    gang: GangPlan | None, folder: SharedFolder, client: Client, frame: Frame
+    gang: GangPlan | None, folder: SharedFolder, client: "Client", frame: Frame
 ) -> dict[str, RankSource]:
     sources = {} if gang is None else gang.sources
     return {
@@ -210,7 +213,7 @@ def _stage_sources(
 
 
 def _drive(
-    client: Client, spec: StudySpec, trials: Trials, frame: Frame
+    client: "Client", spec: StudySpec, trials: Trials, frame: Frame
 ) -> tuple[StudyEnd, Stop | None]:
     """Run the study as one step; return how it ended, and why it was stopped."""
     logger, options = run_logger(), spec.execution.options

@@ -14,17 +14,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
-from distributed import Client, WorkerPlugin
 
 from partwise.blocks import LocalCluster
 from partwise.choices import OnExisting
 from partwise.cluster_calls import ANSWER_S, in_time
 from partwise.engine.driver.cluster_watch import ClusterWatch
-from partwise.engine.driver.credentials import Credentials, SigningKeys
 from partwise.engine.driver.packages import build_on_workers
 from partwise.engine.driver.preloading import preload_here
 from partwise.engine.options import ExecutionOptions
@@ -58,6 +56,9 @@ from partwise.store.store import Store
 from partwise.tasks.flow_run import flow_run_id
 from partwise.tasks.publish_report import publish_report
 from partwise.tasks.steps import run_logger, try_step
+
+if TYPE_CHECKING:
+    from distributed import Client, WorkerPlugin
 
 CANCEL_TIMEOUT_S = 2.0
 """For so long a run that is cancelled waits for workers to commit what they have."""
@@ -162,7 +163,7 @@ class Frame:
 
     def connect(
         self, *sources: Source, silence_s: float | None, buckets: Sequence[str] = ()
-    ) -> Client:
+    ) -> "Client":
         """Connect to the cluster, look at it from now on, and give it the keys that it needs.
 
         `sources` and `buckets` are what workers read; after `silence_s` seconds of silence a worker
@@ -187,7 +188,7 @@ class Frame:
             return preload_here(modules, options.cpus)
         return Preloaded(modules=modules)
 
-    def open_folder(self, client: Client) -> SharedFolder:
+    def open_folder(self, client: "Client") -> SharedFolder:
         """Return the folder for what workers are to see, once they have the run's environment."""
         plan = self._plan
         if plan.environment is not None:
@@ -256,10 +257,12 @@ def _tell_unfit_types(run: Run) -> None:
 
 
 def _give_keys(
-    client: Client, store: Store, sources: Sequence[Source], buckets: Sequence[str]
+    client: "Client", store: Store, sources: Sequence[Source], buckets: Sequence[str]
 ) -> None:
     """Give the workers the keys of the store and of what is read, and those that sign."""
     of_rows = [bucket for source in sources for bucket in source.buckets()]
+    from partwise.engine.driver.credentials import Credentials, SigningKeys
+
     known = known_credentials([store.url, *of_rows, *buckets])
     plugins: list[WorkerPlugin] = [Credentials(url, keys) for url, keys in known.items()]
     if keys := signing_keys_text():

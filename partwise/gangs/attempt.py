@@ -7,11 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
-
-from dask.base import annotate
-from dask.delayed import delayed
-from distributed import Client, Future
+from typing import TYPE_CHECKING, Any
 
 from partwise.cluster_calls import ANSWER_S, ask_workers, forget_topic
 from partwise.engine.driver.cluster_watch import ClusterWatch
@@ -33,6 +29,9 @@ from partwise.gangs.node import (
 from partwise.gangs.spec import GangSpec, Node, RankEnd
 from partwise.gangs.verdict import is_consequence
 from partwise.outcomes import PartitionStatus, Stop
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 LOOK_S = 0.5
 """So often the cluster is looked at."""
@@ -76,7 +75,7 @@ class Attempt:
 
     def __init__(
         self,
-        client: Client,
+        client: "Client",
         watch: ClusterWatch,
         spec: GangSpec,
         number: int,
@@ -134,6 +133,9 @@ class Attempt:
             self._release()
 
     def _submit(self) -> None:
+        from dask.base import annotate
+        from dask.delayed import delayed
+
         keys = [f"{self._topic}-node-{number}" for number in range(len(self._spec.nodes))]
         tasks = []
         for number, node in enumerate(self._spec.nodes):

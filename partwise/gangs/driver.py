@@ -5,8 +5,7 @@ import pickle
 import threading
 import time
 from dataclasses import replace
-
-from distributed import Client
+from typing import TYPE_CHECKING
 
 from partwise.engine.driver.cluster_watch import ClusterWatch
 from partwise.engine.scaling import cluster_workers
@@ -22,8 +21,13 @@ from partwise.outcomes import PartitionStatus, Stop
 from partwise.runs.bundle import LOG_FILENAME, StoredArtifact
 from partwise.runs.documents import run_path
 
+if TYPE_CHECKING:
+    from distributed import Client
 
-def run_gang(client: Client, spec: GangSpec, listener: GangListener | None = None) -> list[RankEnd]:
+
+def run_gang(
+    client: "Client", spec: GangSpec, listener: GangListener | None = None
+) -> list[RankEnd]:
     """Run a gang to its end; see `GangDriver.run`."""
     # None: an attempt looks at the silence of its own workers, and others are not its concern.
     with ClusterWatch(client, spec.run_id, None) as watch:
@@ -35,7 +39,7 @@ class GangDriver:
 
     def __init__(
         self,
-        client: Client,
+        client: "Client",
         spec: GangSpec,
         watch: ClusterWatch,
         listener: GangListener | None = None,

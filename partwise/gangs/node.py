@@ -16,10 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from distributed import get_worker
-from distributed.comm.addressing import get_address_host
-from distributed.core import Status
-
+from partwise.cluster_calls import this_worker
 from partwise.engine.host import Host
 from partwise.engine.worker.child import end_marked
 from partwise.engine.worker.packages import packages_variables
@@ -131,7 +128,10 @@ def run_node(assignment: NodeAssignment) -> NodeEnd | None:
         StoreError: The store refused to take the logs and the model.
         OSError: There is no port, or no disk.
     """
-    worker = get_worker()
+    from distributed.comm.addressing import get_address_host
+    from distributed.core import Status
+
+    worker = this_worker()
     key = worker.get_current_task()
 
     def is_abandoned() -> bool:

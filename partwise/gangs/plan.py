@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-from distributed import Client
+from typing import TYPE_CHECKING, Any
 
 from partwise.choices import OnExisting
 from partwise.engine.scaling import ClusterWorker
@@ -14,6 +12,9 @@ from partwise.gangs.placement import Placement
 from partwise.gangs.work import RankWork
 from partwise.runs.claim import Identity, Intent
 from partwise.sources.descriptions import Source
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class GangPlan:
     place: Callable[[Sequence[ClusterWorker]], Placement]
     """Places the ranks on the workers of a cluster; raises InputError where it has no room."""
     options: GangOptions
-    check_workers: Callable[[Client, Sequence[str]], object] | None = None
+    check_workers: "Callable[[Client, Sequence[str]], object] | None" = None
     """Looks, before the run is begun, whether the workers at these addresses have what the ranks
     need; raises InputError where one has not. None: they need nothing special."""
     warnings: tuple[str, ...] = ()

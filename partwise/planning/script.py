@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from distributed import Client
 from pydantic import BaseModel, ValidationError
 
 from partwise.calls.script import ScriptCall
@@ -48,6 +47,7 @@ from partwise.sources.descriptions import Source
 from partwise.store.store import Store
 
 if TYPE_CHECKING:
+    from distributed import Client
     from pydantic import JsonValue
 
 _NAME = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
@@ -262,7 +262,7 @@ def _place(call: ScriptCall, workers: Sequence[ClusterWorker]) -> Placement:
     return placement
 
 
-def _check_of(call: ScriptCall) -> Callable[[Client, Sequence[str]], object] | None:
+def _check_of(call: ScriptCall) -> "Callable[[Client, Sequence[str]], object] | None":
     """Return what looks whether workers have the program that starts the ranks."""
     if call.backend != "mpi":
         return None

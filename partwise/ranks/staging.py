@@ -13,12 +13,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from dask.delayed import delayed
-from distributed import Client, wait
 
-from partwise.cluster_calls import ANSWER_S
+from partwise.cluster_calls import ANSWER_S, await_first
 from partwise.connector.spooling import map_spooled, read_spooled, write_spooled
 from partwise.errors import IntegrityError
 from partwise.ranks.rows import RowsPart, SelectedPart, SourceFragments
@@ -27,6 +26,9 @@ from partwise.shuffle.shared_folder import Medium, SharedFolder
 from partwise.sources.descriptions import Source
 from partwise.sources.fragments import Fragment, Selection
 from partwise.store.store import Store
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 _FILE_BYTES = 64 << 20
 """Of rows in Arrow memory: a rank reads whole files from the store."""
@@ -116,7 +118,7 @@ class _Pieces:
 def rank_source(
     source: Source,
     shared_folder: SharedFolder,
-    client: Client,
+    client: "Client",
     name: str = "train",
     check: Callable[[], None] = lambda: None,
 ) -> SourceFragments:
@@ -132,6 +134,8 @@ def rank_source(
     Raises:
         SourceError: Rows that have to be written cannot be.
     """
+    from dask.delayed import delayed
+
     places = places_of(shared_folder.where)
     staging = _Staging(
         selection=source.selection,
@@ -155,7 +159,7 @@ def rank_source(
             elif fragment.place == "cluster":
                 while not tasks[place].done():
                     with contextlib.suppress(TimeoutError):
-                        wait([tasks[place]], timeout=LOOK_S)
+                        await_first([tasks[place]], LOOK_S)
                     check()
                 parts += tasks[place].result(timeout=ANSWER_S)
             else:

@@ -11,11 +11,9 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dask.delayed import delayed
-from distributed import Client, Future, get_worker, wait
-
-from partwise.cluster_calls import ANSWER_S, known_workers
+from partwise.cluster_calls import ANSWER_S, await_first, known_workers, this_worker
 from partwise.errors import ClusterError, PartwiseError, SignatureError, SourceError, StoreError
 from partwise.shuffle.part_file import is_part_whole, lay_in_shard_order, read_index, read_part_keys
 from partwise.shuffle.plan import (
@@ -31,6 +29,9 @@ from partwise.shuffle.write import Division, write_fragments
 from partwise.sources.descriptions import Source
 from partwise.sources.fragments import Fragment, Place
 from partwise.store.store import Store
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 LARGEST_PART_BYTES = 512 << 20
 # Of a store: a part is created there by one request, with all of its bytes in memory.
@@ -94,7 +95,7 @@ def write_part(work: PartWork, fragments: Sequence[Fragment]) -> WrittenPart:
 
 def _worker_folder() -> str | None:
     try:
-        return str(get_worker().local_directory)
+        return str(this_worker().local_directory)
     except ValueError:
         return None
 
@@ -102,7 +103,7 @@ def _worker_folder() -> str | None:
 def load_shards(
     source: Source,
     division: Division,
-    client: Client,
+    client: "Client",
     cache: ShardCache,
     shared_folder: SharedFolder,
     log: Callable[[str], None],
@@ -134,7 +135,7 @@ def load_shards(
 
 
 def known_parts(
-    cache: ShardCache, client: Client, log: Callable[[str], None], check: Callable[[], None]
+    cache: ShardCache, client: "Client", log: Callable[[str], None], check: Callable[[], None]
 ) -> list[IndexedPart] | None:
     """Return the parts that an earlier run wrote, if they are whole; None: there are none."""
     try:
@@ -161,13 +162,13 @@ def known_parts(
     return None
 
 
-def _all_whole(client: Client, paths: Sequence[str], check: Callable[[], None]) -> bool:
+def _all_whole(client: "Client", paths: Sequence[str], check: Callable[[], None]) -> bool:
     # Else Dask might answer with what it found before a file was damaged.
     tasks = client.map(is_part_whole, paths, pure=False)
     for task in tasks:
         while not task.done():
             with contextlib.suppress(TimeoutError):
-                wait([task], timeout=LOOK_S)
+                await_first([task], LOOK_S)
             check()
     return all(task.result(timeout=ANSWER_S) for task in tasks)
 
@@ -191,7 +192,7 @@ class _Writing:
     def __init__(
         self,
         division: Division,
-        client: Client,
+        client: "Client",
         cache: ShardCache,
         places: Collection[Place],
         keyed: Sequence[KeyedRows],
@@ -281,6 +282,8 @@ class _Writing:
     ) -> "Future[WrittenPart]":
         future: Future[WrittenPart]
         if group[0][1].place == "cluster":
+            from dask.delayed import delayed
+
             tasks = [fragment.task for _, fragment in group]  # type: ignore[attr-defined]
             future = self._client.compute(delayed(write_part, pure=False)(work, tasks))
         else:
@@ -300,7 +303,7 @@ class _Writing:
         while pending:
             # What failed, its future says; that none is done in time is not a failure.
             with contextlib.suppress(Exception):
-                wait(list(pending), timeout=LOOK_S, return_when="FIRST_COMPLETED")
+                await_first(list(pending), LOOK_S)
             for future in [future for future in pending if future.done()]:
                 number = pending.pop(future)
                 outcome = _outcome_of(future)

@@ -10,9 +10,7 @@ import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
-
-from distributed import Client
+from typing import TYPE_CHECKING, Any
 
 from partwise.cluster_calls import ANSWER_S
 from partwise.engine.assignment import Execution
@@ -27,6 +25,9 @@ from partwise.studies.assignment import Question, TrialAssignment, TrialReceipt
 from partwise.studies.search import Search, SearchSpec
 from partwise.studies.trials import Trials
 from partwise.studies.work import MetricError
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 _NO_METRIC = f"{MetricError.__module__}.{MetricError.__qualname__}"
 
@@ -88,7 +89,7 @@ class StudyDriver:
     """Runs one study on a cluster."""
 
     def __init__(
-        self, client: Client, spec: StudySpec, trials: Trials, watch: ClusterWatch, log: Logger
+        self, client: "Client", spec: StudySpec, trials: Trials, watch: ClusterWatch, log: Logger
     ) -> None:
         self.stopped: Stop | None = None
         self._client = client

@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from distributed import Client
 
 from partwise.engine.assignment import Execution, work_file
 from partwise.engine.driver.cluster_watch import ClusterWatch, Logger
@@ -42,6 +41,9 @@ from partwise.studies.trials import Ask
 from partwise.studies.work import check_score
 from partwise.tables.keys.partition_keys import partition_id
 from partwise.trainers.ranks.boosting import DistributedBoosting
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 GRACE_S = 5.0
 """Between SIGTERM and SIGKILL: a trial that is given up has nothing to keep."""
@@ -94,7 +96,7 @@ class GangTrials:
 
     def __init__(
         self,
-        client: Client,
+        client: "Client",
         watch: ClusterWatch,
         plan: GangPlan,
         placements: Sequence[Placement],

@@ -4,9 +4,9 @@ import pickle
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from distributed import Worker, get_worker
-
+from partwise.cluster_calls import this_worker
 from partwise.engine.assignment import Execution
 from partwise.engine.worker.shard_run import execution_folder
 from partwise.engine.worker.tasks import DaskHost, end_execution, held_slot, is_stopped
@@ -17,6 +17,9 @@ from partwise.store.store import Store
 from partwise.studies.assignment import BEGUN, Question, TrialAssignment, TrialReceipt
 from partwise.studies.host_rows import forget_rows, map_rows
 from partwise.studies.trial_run import TrialRun
+
+if TYPE_CHECKING:
+    from distributed import Worker
 
 ANSWER_S = 10.0
 """A trial goes on when the driver has not answered for so long."""
@@ -40,7 +43,7 @@ def load_rows(rows: StagedFile, store: Store, token: str) -> int:
 
 
 def _read_fragments(rows: StagedFile, store: Store, token: str) -> SourceFragments:
-    folder = Path(execution_folder(DaskHost(get_worker()), token))
+    folder = Path(execution_folder(DaskHost(this_worker()), token))
     folder.mkdir(parents=True, exist_ok=True)
     content = Path(fetch(rows, store, str(folder))).read_bytes()
     fragments: SourceFragments = pickle.loads(content)  # noqa: S301 (the driver's own)
@@ -56,7 +59,7 @@ def run_trial(assignment: TrialAssignment) -> TrialReceipt | None:
         ClusterError: Child processes die here without running anything.
         SourceError: The rows cannot be read or written.
     """
-    execution, worker = assignment.execution, get_worker()
+    execution, worker = assignment.execution, this_worker()
     worker.log_event(execution.token, {BEGUN: assignment.number, "worker": worker.address})
 
     def ask(step: int, value: float) -> bool:
@@ -79,7 +82,7 @@ def run_trial(assignment: TrialAssignment) -> TrialReceipt | None:
         return run.run()
 
 
-def _ask(worker: Worker, execution: Execution, number: int, step: int, value: float) -> bool:
+def _ask(worker: "Worker", execution: Execution, number: int, step: int, value: float) -> bool:
     """Ask the driver whether a trial is to be given up."""
     name = (execution.token, number, step)
     # Before it is asked: the answer may be here before log_event() returns.
@@ -101,7 +104,7 @@ def answer(token: str, number: int, step: int, *, gives_up: bool) -> None:
         asked.answered.set()
 
 
-def end_study(token: str, dask_worker: Worker) -> None:
+def end_study(token: str, dask_worker: "Worker") -> None:
     """Forget a study on this worker: its children, its files, its rows."""
     end_execution(token, dask_worker)
     forget_rows(token)

@@ -2,9 +2,7 @@
 
 import logging
 from contextlib import suppress
-from typing import Any
-
-from distributed import Client, Future
+from typing import TYPE_CHECKING, Any
 
 from partwise.cluster_calls import ANSWER_S, forget_topic, known_workers
 from partwise.engine.driver.shards import FAREWELL_S, tell_to_stop
@@ -13,6 +11,9 @@ from partwise.outcomes import Stop
 from partwise.studies.assignment import BEGUN, Question, TrialAssignment, TrialReceipt
 from partwise.studies.trials import Ask
 from partwise.studies.worker import answer, end_study, run_trial
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 ANSWERING_S = 2.0
 """A worker that does not take the answer of a question for so long goes without it."""
@@ -23,7 +24,7 @@ logger = logging.getLogger(__name__)
 class WorkerTrials:
     """Runs trials on the workers of a cluster."""
 
-    def __init__(self, client: Client, token: str) -> None:
+    def __init__(self, client: "Client", token: str) -> None:
         self._client = client
         self._token = token
         self._is_stopped = False

@@ -4,14 +4,15 @@ import contextlib
 import logging
 import threading
 import time
-from typing import Any
-
-from distributed import Client
+from typing import TYPE_CHECKING, Any
 
 from partwise.cluster_calls import ANSWER_S, known_workers, no_answer
 from partwise.engine.limits import SILENCE_S
 from partwise.errors import ClusterError
 from partwise.formatting import duration
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 LOOK_S = 0.5
 """So often the scheduler is asked about the workers; of many workers, less often."""
@@ -35,7 +36,7 @@ class ClusterWatch:
 
     def __init__(
         self,
-        client: Client,
+        client: "Client",
         run_id: str,
         silence_s: float | None = SILENCE_S,
         log: Logger = logger,

@@ -8,11 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from distributed import Client, Future, wait
-
-from partwise.cluster_calls import ANSWER_S, ask_workers, forget_topic, in_time
+from partwise.cluster_calls import (
+    ANSWER_S,
+    ask_workers,
+    await_first,
+    forget_topic,
+    in_time,
+)
 from partwise.engine.assignment import (
     Execution,
     FailureGroup,
@@ -27,6 +31,9 @@ from partwise.errors import ScratchError, UnkeptModelError
 from partwise.formatting import counted, duration
 from partwise.outcomes import PartitionStatus, RunStatus, Stop
 from partwise.runs.unfinished import Standing
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 LOOK_S = 0.5
 REPEAT_S = 2.0
@@ -118,7 +125,7 @@ class Driver:
 
     def __init__(
         self,
-        client: Client,
+        client: "Client",
         execution: Execution,
         assignments: Iterable[ShardAssignment],
         partitions: int,
@@ -208,7 +215,7 @@ class Driver:
                     self._open.discard(number)
         return receipts
 
-    def _submit(self, number: int, starts: Counter[int]) -> Future[ShardReceipt]:
+    def _submit(self, number: int, starts: Counter[int]) -> "Future[ShardReceipt]":
         starts[number] += 1
         # One that is cut off from the store is soon free for what it cannot do.
         failed_on = self._failed_on.get(number, set())
@@ -225,7 +232,7 @@ class Driver:
         )
 
     def _receive(
-        self, future: Future[ShardReceipt], number: int, log: Logger, *, is_last: bool
+        self, future: "Future[ShardReceipt]", number: int, log: Logger, *, is_last: bool
     ) -> ShardReceipt | None:
         """Return the receipt of a shard, or None when it failed as a whole.
 
@@ -252,11 +259,11 @@ class Driver:
         self.lost.pop(number, None)
         return receipt
 
-    def _await(self, pending: Mapping[Future[ShardReceipt], int]) -> list[Future[ShardReceipt]]:
+    def _await(self, pending: "Mapping[Future[ShardReceipt], int]") -> "list[Future[ShardReceipt]]":
         """Return those that came to their end; none when the run is over without them."""
         while time.monotonic() < self._over_at:
             try:
-                wait(list(pending), timeout=LOOK_S, return_when="FIRST_COMPLETED")
+                await_first(list(pending), LOOK_S)
             except TimeoutError:
                 self._watch.look()
                 self._look_for_silence(pending.values())
@@ -360,7 +367,7 @@ class Driver:
             self.stop(stop)
 
 
-def tell_to_stop(client: Client, token: str, is_over: Callable[[], bool]) -> None:
+def tell_to_stop(client: "Client", token: str, is_over: Callable[[], bool]) -> None:
     """Have all workers stop an execution, those included that come later; returns at once.
 
     `is_over`: nobody need know any more.

@@ -4,16 +4,17 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from distributed import Worker, get_client, get_worker
-from distributed.comm.addressing import get_address_host
-
+from partwise.cluster_calls import this_worker
 from partwise.engine.assignment import Execution, ShardAssignment, ShardReceipt, work_file
 from partwise.engine.scaling import cluster_workers, partition_slots
 from partwise.engine.worker.child import close_idle_children
 from partwise.engine.worker.machine_slots import hold_slot
 from partwise.engine.worker.shard_run import execution_folder, run_on
+
+if TYPE_CHECKING:
+    from distributed import Worker
 
 _stopped: set[str] = set()
 _late: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {}
@@ -24,7 +25,7 @@ _late: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {}
 class DaskHost:
     """A Dask worker as the host of shards."""
 
-    worker: Worker
+    worker: "Worker"
 
     @property
     def folder(self) -> str:
@@ -66,7 +67,7 @@ def run_shard(assignment: ShardAssignment) -> ShardReceipt:
     """
     execution = assignment.execution
     with held_slot(execution) as gpus:
-        host = DaskHost(get_worker())
+        host = DaskHost(this_worker())
         return run_on(host, assignment, lambda: is_stopped(execution.token), gpus)
 
 
@@ -76,8 +77,10 @@ def held_slot(execution: Execution) -> Iterator[tuple[str, ...]]:
     if not execution.limits.slots:
         yield ()
         return
+    from distributed.comm.addressing import get_address_host
+
     token = execution.token
-    devices = _slots_of(get_address_host(get_worker().address), execution)
+    devices = _slots_of(get_address_host(this_worker().address), execution)
     with hold_slot(token, devices, lambda: is_stopped(token)) as gpus:
         yield gpus
 
@@ -91,6 +94,8 @@ def _slots_of(host: str, execution: Execution) -> tuple[tuple[str, ...], ...]:
     """Return the GPUs of each slot of a machine."""
     known = execution.limits.slots.get(host) or _late.get((execution.token, host))
     if known is None:
+        from distributed import get_client
+
         # It joined the cluster after the driver had counted.
         options = execution.options
         members = [worker for worker in cluster_workers(get_client()) if worker.host == host]
@@ -104,7 +109,7 @@ def request_stop(token: str) -> None:
     _stopped.add(token)
 
 
-def end_execution(token: str, dask_worker: Worker) -> None:
+def end_execution(token: str, dask_worker: "Worker") -> None:
     """Forget an execution on this worker: its children, its files, its stop."""
     close_idle_children(work_file(token))
     shutil.rmtree(execution_folder(DaskHost(dask_worker), token), ignore_errors=True)
