@@ -88,7 +88,7 @@ class LocalCluster(NamedFields):
         return self
 
     @contextmanager
-    def client(self) -> "Iterator[Client]":
+    def client(self) -> Iterator["Client"]:
         """Start the workers and connect to them.
 
         Yields:
@@ -159,7 +159,7 @@ class CudaCluster(NamedFields):
         return shared
 
     @contextmanager
-    def client(self) -> "Iterator[Client]":
+    def client(self) -> Iterator["Client"]:
         """Start a worker for each GPU and connect to them.
 
         Yields:
@@ -284,7 +284,7 @@ class RemoteCluster(NamedFields):
         return self
 
     @contextmanager
-    def client(self) -> "Iterator[Client]":
+    def client(self) -> Iterator["Client"]:
         """Connect to the scheduler.
 
         Yields:

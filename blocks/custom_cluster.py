@@ -120,7 +120,7 @@ class CustomCluster(NamedFields):
         return self
 
     @contextmanager
-    def client(self) -> "Iterator[Client]":
+    def client(self) -> Iterator["Client"]:
         """Start the cluster and connect to it.
 
         Yields:

@@ -1,8 +1,6 @@
 """Step 1: have workers read the source, and divide its rows into shards."""
 
 from collections.abc import Callable
-
-
 from typing import TYPE_CHECKING
 
 from partwise.shuffle.load import load_shards

@@ -128,8 +128,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Give each process whole files, and all operations, which share a server, to one."""
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
+    """Give each process whole files, and all operations, which share a server, to one.
+
+    Unless the command says how tests are to be shared.
+    """
+    if config.option.dist != "load":
+        return None
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):

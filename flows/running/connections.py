@@ -190,7 +190,7 @@ def _open_cluster(cluster: ClusterParameter) -> Cluster:
 
 
 @contextmanager
-def connect(cluster: Cluster) -> "Iterator[Client]":
+def connect(cluster: Cluster) -> Iterator["Client"]:
     """Give a client of the cluster, which stands for the time of the block."""
     with ExitStack() as stack:
         try:

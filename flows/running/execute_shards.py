@@ -2,10 +2,9 @@
 
 import time
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-
-from typing import TYPE_CHECKING
 
 from partwise.engine.assignment import Execution, ShardAssignment, ShardReceipt, work_file
 from partwise.engine.driver.cluster_watch import Logger

@@ -5,10 +5,9 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-
-from typing import TYPE_CHECKING
 
 from partwise.cluster_calls import ANSWER_S, ask_workers, await_first, in_time
 from partwise.engine.assignment import Execution, work_file

@@ -205,7 +205,7 @@ CANCELS = [
 """Each stage by one signal, and both signals by turns; or both everywhere."""
 
 
-@pytest.mark.alone  # it measures time
+@pytest.mark.alone(in_pairs=True)  # it measures time, most of which it waits
 @pytest.mark.parametrize(("stage", "number"), CANCELS, indirect=["stage"])
 def test_a_run_is_cancelled_in_time_beside_what_hangs(
     experiment: Experiment, stage: Stage, number: signal.Signals, request

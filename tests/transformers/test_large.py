@@ -32,7 +32,7 @@ print(json.dumps({"size": size, "before": before, "peak": peak, "judge": judge,
 
 
 @pytest.mark.slow
-@pytest.mark.alone
+@pytest.mark.alone(in_pairs=True)
 def test_more_than_two_gigabytes_go_beside_the_model_without_a_second_copy(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", CODE, str(tmp_path / "out")],
