@@ -16,7 +16,15 @@ ALWAYS = {
     *("accept", "recv", "recv_into", "recvfrom", "recv_bytes", "sendall", "send_bytes"),
     *("recv_fds", "send_fds"),
     *("create_connection", "makefile", "readline", "read1", "getresponse", "urlopen"),
-    *("communicate", "wait", "wait_for", "wait_for_workers", "scheduler_info", "serve_forever"),
+    *(
+        "await_first",
+        "communicate",
+        "wait",
+        "wait_for",
+        "wait_for_workers",
+        "scheduler_info",
+        "serve_forever",
+    ),
     *("sleep", "sigwait", "waitpid", "waitid", "flock", "lockf", "result", "getaddrinfo"),
     *("BoundedSemaphore", "Semaphore", "Condition", "Barrier"),
     *("fetchall", "fetch_record_batch", "init_process_group", "TCPStore"),
@@ -104,7 +112,8 @@ def _waits(call: ast.Call, module: str) -> bool:
 def _is_bounded(call: ast.Call) -> bool:
     name = ast.unparse(call.func).rpartition(".")[2]
     limits = [word.value for word in call.keywords if word.arg in LIMITS]
-    if name == "create_connection" or (name == "wait" and isinstance(call.func, ast.Name)):
+    is_function = isinstance(call.func, ast.Name)
+    if name in ("await_first", "create_connection") or (name == "wait" and is_function):
         limits += call.args[1:]
     elif name in FIRST_IS_LIMIT:
         limits += call.args
