@@ -101,10 +101,10 @@ docs: $(VENV)/docs.stamp
 	@echo 'the site is built: open site/index.html'
 
 test: lint
-	@$(PYTEST) -n $(or $(JOBS),4) -m '$(or $(MARKS),not slow)'
+	@$(PYTEST) -n $(or $(JOBS),3) -m '$(or $(MARKS),not slow)'
 
 test-slow: $(VENV)/dev.stamp
-	@PARTWISE_THOROUGH=$(THOROUGH) $(PYTEST) -n $(or $(JOBS),4) -m '$(or $(MARKS),slow and not alone)' -o timeout=900 -o faulthandler_timeout=2000 \
+	@PARTWISE_THOROUGH=$(THOROUGH) $(PYTEST) -n $(or $(JOBS),3) -m '$(or $(MARKS),slow and not alone)' -o timeout=900 -o faulthandler_timeout=2000 \
 		--durations=40 --durations-min=10
 
 test-alone: $(VENV)/dev.stamp
