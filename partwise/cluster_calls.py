@@ -42,7 +42,7 @@ def await_first(futures: "Sequence[Future[Any]]", limit_s: float) -> None:
 
     Raises:
         TimeoutError: None is in time.
-        Exception: What one of them has failed with.
+        Exception: One of them was cancelled. What one has failed with, its result raises.
     """
     from distributed import wait
 
