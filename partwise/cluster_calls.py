@@ -4,7 +4,7 @@ Dask waits for ever for the answer of a process that is stopped, hangs, or is cu
 puts a message in line (`submit`, `compute`, `cancel`, topics) needs no limit.
 
 Dask takes a quarter of a second to import, in which the process that workers are forked from can be
-on its way. So nothing that a flow imports may import it before a cluster is asked for.
+on its way. So nothing that the flow of a run imports may import it before a cluster is asked for.
 """
 
 import asyncio

@@ -54,6 +54,27 @@ def test_a_local_cluster_listens_on_the_loopback_address_only_and_leaves_nothing
     assert not any(process.is_running() for process in processes)
 
 
+BEGUN = """
+import os, sys
+from partwise.blocks import clusters
+
+
+def begin():
+    print(sorted({"dask", "distributed"} & set(sys.modules)), flush=True)
+    os._exit(0)
+
+
+clusters.begin_worker_server = begin
+with clusters.LocalCluster().client():
+    raise AssertionError("nothing was begun")
+"""
+
+
+def test_the_workers_server_begins_before_dask_is_imported():
+    shown = subprocess.run([sys.executable, "-c", BEGUN], capture_output=True, text=True)
+    assert (shown.stdout, shown.stderr) == ("[]\n", "")
+
+
 def test_an_error_in_the_body_closes_the_cluster():
     pids = []
 

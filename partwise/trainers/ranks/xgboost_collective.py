@@ -24,8 +24,6 @@ STUCK_S = 10.0
 _LOOK_S = 0.5
 _RECEIVED_AT = 128
 """Where in the kernel's `struct tcp_info` the number of bytes stands that have come."""
-_NOT_JOINED = "was not connected with the others"
-_NOT_PARTED = "has not been parted from the others"
 _kept: list[object] = []
 """Trackers that ranks have not left: this process would abort if it freed one."""
 
@@ -59,7 +57,7 @@ def connected(context: RankContext) -> Iterator[None]:
     communicator = collective.CommunicatorContext(**arguments)
     with _closing_strangers(before, context) as strangers:
         try:
-            with strangers.limited(_NOT_JOINED):
+            with strangers.limited(STUCK_S):
                 with strangers.joining():
                     communicator.__enter__()
                 # Who took the place of a rank cannot answer for it: found here, and not in the
@@ -72,7 +70,7 @@ def connected(context: RankContext) -> Iterator[None]:
             strangers.shut()
             _kept.extend([tracker, communicator])
             late = f" within {CONNECT_S:.0f} s" if strangers.were_too_many else ""
-            raise PeerLostError(_why_not(context, _NOT_JOINED, late)) from error
+            raise PeerLostError(_why_not(context, late)) from error
         has_ended = False
         try:
             yield
@@ -81,7 +79,7 @@ def connected(context: RankContext) -> Iterator[None]:
             # Left after an error too: rank 0 would abort if it freed a tracker that a rank has not
             # left. All is done then; so no stranger may make a failure of the farewell.
             try:
-                with strangers.limited(_NOT_PARTED):
+                with strangers.limited():
                     communicator.__exit__(None, None, None)
                     if tracker is not None and has_ended:
                         tracker.wait_for()
@@ -102,8 +100,7 @@ class _Strangers:
         self.were_too_many = False
         self._before = before
         self._context = context
-        self._deadline = math.inf
-        self._what = ""
+        self._deadline = self._end_at = math.inf
         self._others: Set[str] = frozenset()
         """Sockets from before the ranks were joined."""
         self._joined: Set[str] | None = None
@@ -113,14 +110,17 @@ class _Strangers:
         """When each connection was first seen."""
 
     @contextmanager
-    def limited(self, what: str) -> Iterator[None]:
-        """Have XGBoost fail when a block takes too long, or this rank end; `what` says of what."""
-        self._what = what
+    def limited(self, then_end_s: float = math.inf) -> Iterator[None]:
+        """Have XGBoost fail when a block takes too long, and this rank end where it does not.
+
+        `then_end_s` are the seconds in between.
+        """
         self._deadline = time.monotonic() + CONNECT_S
+        self._end_at = self._deadline + then_end_s
         try:
             yield
         finally:
-            self._deadline = math.inf
+            self._deadline = self._end_at = math.inf
 
     @contextmanager
     def joining(self) -> Iterator[None]:
@@ -144,8 +144,8 @@ class _Strangers:
             self.shut()
         # A failure that comes before XGBoost waits for it ends its thread for connections, and the
         # wait goes on (3.2, src/collective/loop.cc, Loop::Block): nothing here can reach it.
-        if now >= self._deadline + STUCK_S:
-            _end_process(_why_not(self._context, self._what, f" within {CONNECT_S:.0f} s"))
+        if now >= self._end_at:
+            _end_process(_why_not(self._context, f" within {CONNECT_S:.0f} s"))
 
     def shut(self) -> None:
         """End all that XGBoost waits for, and let in nobody any more."""
@@ -173,10 +173,10 @@ def _closing_strangers(before: set[int], context: RankContext) -> Iterator[_Stra
         thread.join()
 
 
-def _why_not(context: RankContext, what: str, late: str) -> str:
+def _why_not(context: RankContext, late: str) -> str:
     return (
-        f"Rank {context.rank} {what} by XGBoost{late}. Another rank has ended, or somebody else "
-        "has connected to the ports that XGBoost opened at "
+        f"Rank {context.rank} was not connected with the others by XGBoost{late}. Another rank has "
+        "ended, or somebody else has connected to the ports that XGBoost opened at "
         f"{context.addresses[context.rank][0]}, which let in everybody: keep others away from the "
         "gang's network. With max_retries= the gang begins again by itself."
     )
