@@ -20,8 +20,8 @@ PORT ?=
 SEED ?= 7
 MINUTES ?= 5
 # How many processes share the tests: on two cores a third of their time goes by in waiting for disks,
-# servers and other processes. Each collects all tests, and has servers and a cluster of its own: three
-# of them for the quick tests, four for the slow ones, which wait longer.
+# servers and other processes. Each collects all tests, and has servers and a cluster of its own, so
+# that four of them take no less than three.
 JOBS ?=
 
 # Which rows of `make bench`, if not all.

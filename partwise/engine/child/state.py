@@ -108,7 +108,9 @@ class ProcessState:
 
 
 def _copy(value: Any) -> Any:
-    return value.copy() if isinstance(value, dict | list) else value
+    if isinstance(value, dict):
+        return {name: _copy(each) for name, each in value.items()}
+    return value.copy() if isinstance(value, list) else value
 
 
 def _settings() -> Iterator[Setting]:
@@ -391,11 +393,13 @@ def _pandas_settings(pandas: Any) -> Iterator[Setting]:
     words = _words("set_option", "options", "reset_option")
 
     def read() -> dict[str, Any]:
-        return _flat(pandas._config.config._global_config)
+        # As it is, of dicts: to make one of all takes half of what everything here takes.
+        options: dict[str, Any] = pandas._config.config._global_config
+        return options
 
     def write(saved: dict[str, Any]) -> None:
-        now = read()
-        for name, value in saved.items():
+        now = _flat(read())
+        for name, value in _flat(saved).items():
             if now.get(name) != value:
                 pandas.set_option(name, value)
 

@@ -9,7 +9,7 @@ from partwise.processes.starting import become_child
 
 _MODULES = (
     "distributed.nanny",
-    # A worker tells its scheduler the versions of some packages, and imports them for that.
+    # pyarrow does so with the first array that is made of values, or gives them to numpy.
     "pandas",
     "partwise.engine.worker.shard_run",
     "partwise.engine.worker.tasks",
