@@ -9,7 +9,7 @@ from partwise.processes.starting import become_child
 
 _MODULES = (
     "distributed.nanny",
-    # pyarrow does so with the first array that is made of values, or gives them to numpy.
+    # pyarrow imports it with the first array that is made of values, or gives them to numpy.
     "pandas",
     "partwise.engine.worker.shard_run",
     "partwise.engine.worker.tasks",
