@@ -7,11 +7,13 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from partwise.cluster_calls import ANSWER_S, await_first, known_workers, this_worker
 from partwise.errors import ClusterError, PartwiseError, SignatureError, SourceError, StoreError
@@ -58,6 +60,8 @@ class PartWork:
     where: Medium
     store: Store
     folder: str
+    threads: int
+    """How many Arrow may read with, at least."""
 
 
 def places_of(where: Medium) -> tuple[Place, ...]:
@@ -75,7 +79,8 @@ def write_part(work: PartWork, fragments: Sequence[Fragment]) -> WrittenPart:
         if work.where == "disk":
             # The folder is the driver's: once that has gone, this part is not wanted any more.
             local = work.store.local_path(path) or path
-            write_fragments(work.division, numbered, local, work.first_row)
+            with _arrow_threads(work.threads):
+                write_fragments(work.division, numbered, local, work.first_row)
             return WrittenPart(path=path)
         with tempfile.TemporaryDirectory(prefix="parts-", dir=_worker_folder()) as folder:
             raw, laid = os.path.join(folder, "raw"), os.path.join(folder, "laid")
@@ -91,6 +96,16 @@ def write_part(work: PartWork, fragments: Sequence[Fragment]) -> WrittenPart:
             "No room is left on the disk for the rows that are divided into shards: make some, or "
             "set PARTWISE_SCRATCH and Dask's temporary-directory to a larger disk."
         ) from error
+
+
+@contextlib.contextmanager
+def _arrow_threads(least: int) -> Iterator[None]:
+    before = pa.cpu_count()
+    pa.set_cpu_count(max(least, before))
+    try:
+        yield
+    finally:
+        pa.set_cpu_count(before)
 
 
 def _worker_folder() -> str | None:
@@ -205,6 +220,7 @@ class _Writing:
         self._places = places
         self._log = log
         self._check = check
+        self._slots = max(1, sum(w["nthreads"] for w in known_workers(client).values()))
         # Else what stands before a fragment in the source is not what was read before it.
         self._counts_hold = not keyed and division.selection.passes_all
 
@@ -212,7 +228,6 @@ class _Writing:
         """Read all fragments; returns the parts, in the order of the source."""
         groups = self._groups(fragments)
         works = [self._work(number, group, groups) for number, group in enumerate(groups)]
-        alone = len(groups) == 1 and "disk" in self._places
         parts: dict[int, WrittenPart] = {}
         pending: dict[Future[WrittenPart], int] = {}
         here: list[int] = []
@@ -221,11 +236,14 @@ class _Writing:
         try:
             for number, group in enumerate(groups):
                 place = group[0][1].place
-                if place == "cluster" or (place in self._places and not alone):
+                if place == "cluster" or place in self._places:
                     pending[self._submit(works[number], group)] = number
                 else:
                     here.append(number)
-            # After the tasks are sent, so that workers read theirs meanwhile.
+            # After the tasks are sent, so that workers read theirs meanwhile. Pyarrow asks for
+            # pandas where it first makes an array: a third of a second, which is free here.
+            import pandas  # noqa: F401
+
             for number in here:
                 parts[number] = write_part(works[number], [f for _, f in groups[number]])
             self._collect(pending, parts, groups)
@@ -239,9 +257,8 @@ class _Writing:
     ) -> list[list[tuple[int, Fragment]]]:
         """Divide fragments into what is read together: neighbours, of one place, of a fair size."""
         total = sum(fragment.size_bytes for _, fragment in fragments)
-        slots = max(1, sum(w["nthreads"] for w in known_workers(self._client).values()))
         most = LARGEST_PART_BYTES if "disk" in self._places else LARGEST_OBJECT_BYTES
-        wanted = min(most, max(SMALLEST_PART_BYTES, total // (PARTS_PER_SLOT * slots)))
+        wanted = min(most, max(SMALLEST_PART_BYTES, total // (PARTS_PER_SLOT * self._slots)))
         groups: list[list[tuple[int, Fragment]]] = []
         size = 0
         for position, fragment in fragments:
@@ -267,6 +284,8 @@ class _Writing:
     ) -> PartWork:
         before = [fragment.rows for earlier in groups[:number] for _, fragment in earlier]
         known = self._counts_hold and None not in before
+        # The others of this machine have nothing to read.
+        alone = len(groups) == 1 and self._cache.where == "disk"
         return PartWork(
             number=number,
             division=self._division,
@@ -275,6 +294,7 @@ class _Writing:
             where=self._cache.where,
             store=self._cache.store,
             folder=self._cache.folder,
+            threads=self._slots if alone else 1,
         )
 
     def _submit(

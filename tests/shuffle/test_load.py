@@ -91,6 +91,33 @@ def test_a_partition_has_the_categories_of_its_own_rows_whatever_the_parts(
     loaded.close()
 
 
+def test_a_file_of_one_row_group_is_divided_by_a_worker_with_the_threads_of_all(
+    dask_client, tmp_path, scratch, monkeypatch
+):
+    def here(*_):
+        raise AssertionError("the driver reads rows that a worker can read")
+
+    def watch() -> None:
+        pa.calls, pa.own = [], pa.set_cpu_count
+        pa.set_cpu_count = lambda count: pa.own(count) or pa.calls.append(count)
+
+    def seen() -> tuple[list[int], int]:
+        pa.set_cpu_count = pa.own
+        return pa.calls, pa.cpu_count()
+
+    path = tmp_path / "x.parquet"
+    pq.write_table(table_of(ROWS), path)
+    dask_client.run(lambda: pa.set_cpu_count(1))
+    dask_client.run(watch)
+    with monkeypatch.context() as patch:
+        patch.setattr(loading, "write_fragments", here)
+        loaded = Loaded(path, ["store"], dask_client, tmp_path)
+    assert sorted(dask_client.run(seen).values()) == [([], 1), ([2, 1], 1)]
+    (_,) = part_files(scratch)
+    assert loaded.partitions() == in_one_process(path, ["store"], tmp_path)
+    loaded.close()
+
+
 @pytest.mark.slow
 def test_shards_go_through_a_bucket_where_workers_do_not_see_the_disk(
     dask_client, tmp_path, scratch, files, many_parts, s3_store_url

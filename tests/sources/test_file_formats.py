@@ -3,15 +3,20 @@
 import datetime as dt
 import gzip
 import pickle
+import tempfile
 from decimal import Decimal
 from itertools import chain
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.orc as paorc
 import pyarrow.parquet as pq
 import pytest
 import xlsxwriter
+from hypothesis import given
+from hypothesis import strategies as st
 
 from partwise.errors import ColumnError, InputError, SourceError
 from partwise.sources.files import formats as formats_module
@@ -143,6 +148,58 @@ def test_a_big_file_is_read_in_parts_that_share_nothing(tmp_path, monkeypatch, f
     assert all(found)
     assert sum(part.size_bytes for part in fragments) == pytest.approx(whole.size_bytes, rel=0.01)
     assert len(pickle.dumps(fragments)) < 2000 * len(fragments)
+
+
+NESTED = pa.list_(pa.struct({"n": pa.int64(), "s": pa.string()}))
+
+
+@given(
+    numbers=st.lists(st.none() | st.floats(allow_nan=False), min_size=1, max_size=60),
+    texts=st.lists(st.none() | st.text(max_size=30), min_size=1, max_size=60),
+    group_rows=st.integers(1, 40),
+    batch_rows=st.integers(1, 50),
+    dictionaries=st.booleans(),
+    columns=st.sets(st.sampled_from(["number", "text", "code", "nested"]), min_size=1),
+)
+def test_row_groups_of_all_sizes_give_the_rows_that_were_written(
+    numbers, texts, group_rows, batch_rows, dictionaries, columns
+):
+    words = [texts[place % len(texts)] for place in range(len(numbers))]
+    table = pa.table(
+        {
+            "number": pa.array(numbers, pa.float64()),
+            "text": pa.array(words, pa.string()),
+            "code": pa.array(words, pa.string()).dictionary_encode(),
+            "nested": pa.array([word and [{"n": 1, "s": word}] for word in words], NESTED),
+        }
+    ).select(sorted(columns))
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(formats_module, "_BATCH_ROWS", batch_rows)
+        path = Path(folder) / "x.parquet"
+        pq.write_table(table, path, row_group_size=group_rows, use_dictionary=dictionaries)
+        batches = list(open_source(path).batches())
+    assert max((batch.num_rows for batch in batches), default=0) <= batch_rows
+    assert [row for batch in batches for row in batch.to_pylist()] == table.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("values", "sizes"),
+    [
+        # Two pages of eight bytes each: at once, so that no batch has rows of two row groups.
+        (np.random.default_rng(0).random(20), [7, 3, 7, 3]),
+        # A dictionary of one value, and codes of no bits.
+        (np.zeros(20_000), [7_000, 7_000, 6_000]),
+    ],
+)
+def test_a_row_group_whose_columns_have_few_pages_is_read_at_once(
+    tmp_path, monkeypatch, values, sizes
+):
+    monkeypatch.setattr(formats_module, "_BATCH_ROWS", sizes[0])
+    rows = len(values)
+    pq.write_table(pa.table({"x": values}), tmp_path / "x.parquet", row_group_size=rows // 2)
+    batches = list(open_source(tmp_path / "x.parquet").batches())
+    assert [batch.num_rows for batch in batches] == sizes
+    assert np.concatenate([batch.column(0) for batch in batches]).tolist() == values.tolist()
 
 
 def test_orc_keeps_its_types(tmp_path):

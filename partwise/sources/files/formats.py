@@ -5,6 +5,7 @@ flat in rows, files and the size of row groups, where the dataset's scanner read
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -32,6 +33,11 @@ from partwise.tables.column_names import check_unique_names
 
 _BATCH_ROWS = 262_144
 _BATCH_BYTES = 16 * 2**20
+_WHOLE_ROWS = 131_072
+"""Of a row group that is read at once, though it is several batches: of 8 bytes each they are the
+MiB that a page has by default."""
+_WHOLE_VALUE_BYTES = 16
+"""Of a value of such a row group, on the average."""
 _BUFFER_BYTES = 2**20
 """Of each column that is read from a bucket, where each time that it is filled is a request."""
 _LOCAL_BUFFER_BYTES = 128 * 2**10
@@ -237,13 +243,26 @@ def read_batches(
 def _parquet_batches(
     file: FoundFile, names: Sequence[str], schema: pa.Schema, pieces: range | None, row_bytes: int
 ) -> Iterator[pa.RecordBatch]:
+    step = max(1, min(_BATCH_ROWS, _BATCH_BYTES // row_bytes))
+
     def batches(parquet: pq.ParquetFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        read: Iterator[pa.RecordBatch] = parquet.iter_batches(
-            batch_size=max(1, min(_BATCH_ROWS, _BATCH_BYTES // row_bytes)),
-            row_groups=None if pieces is None else list(pieces),
-            columns=list(columns),
-        )
-        return read
+        groups = range(parquet.metadata.num_row_groups) if pieces is None else pieces
+
+        def is_read_at_once(group: int) -> bool:
+            found = parquet.metadata.row_group(group)
+            if found.num_rows <= step:
+                return len(groups) == 1
+            return _is_of_few_pages(found, len(names), row_bytes)
+
+        for at_once, some in itertools.groupby(groups, is_read_at_once):
+            if at_once:
+                for group in some:
+                    table = parquet.read_row_group(group, columns=list(columns))
+                    yield from table.to_batches(max_chunksize=step)
+            else:
+                yield from parquet.iter_batches(
+                    batch_size=step, row_groups=list(some), columns=list(columns)
+                )
 
     with ExitStack() as opened:
         parquet = opened.enter_context(_open_parquet(file))
@@ -252,6 +271,23 @@ def _parquet_batches(
             finer = opened.enter_context(_open_parquet(file, int96_unit="ns"))
             read = with_exact_times(read, batches(finer, old_times), schema)
         yield from _whole(parquet, read, pieces)
+
+
+def _is_of_few_pages(group: pq.RowGroupMetaData, names: int, row_bytes: int) -> bool:
+    """Whether a row group of several batches is better read at once.
+
+    Between two batches each column keeps a page as it lies in the file, one that is decoded, and
+    the dictionary that most writers begin with. Where a column has little more than these, nothing
+    is saved: 500 columns of 100,000 doubles as pyarrow writes them took 921 MB and 1.3 s, at once
+    597 MB and 0.5 s (without dictionaries 242 MB and 0.7 s, at once 484 MB and 0.4 s). Of many
+    pages, or of short codes for a dictionary, batches take far less.
+    """
+    stored = group.total_byte_size * names // max(1, group.num_columns)
+    return (
+        group.num_rows <= _WHOLE_ROWS
+        and row_bytes <= _WHOLE_VALUE_BYTES * names
+        and group.num_rows * row_bytes <= 2 * stored
+    )
 
 
 def _whole(
