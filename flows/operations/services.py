@@ -27,6 +27,7 @@ import psutil
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from partwise.errors import ServiceError
+from partwise.processes import family
 from partwise.reports.links import REPORTS_URL
 from partwise.tasks.flow_run import FLOW_RUN_ID
 
@@ -120,7 +121,7 @@ class Services(BaseModel):
         return [
             process
             for process in psutil.process_iter()
-            if environment_of(process).get(MARK) == wanted
+            if environment_of(process.pid).get(MARK) == wanted
         ]
 
     def is_alive(self, role: Role) -> bool:
@@ -128,18 +129,16 @@ class Services(BaseModel):
         pid = self.pids.get(role)
         if pid is None:
             return False
-        with suppress(psutil.Error):
-            return environment_of(psutil.Process(pid)).get(MARK) == f"{self.mark}-{role}"
-        return False
+        return environment_of(pid).get(MARK) == f"{self.mark}-{role}"
 
 
-def environment_of(process: psutil.Process) -> Mapping[str, str]:
+def environment_of(pid: int) -> Mapping[str, str]:
     """Return a process' environment; empty where it is gone, or somebody else's."""
     try:
-        environment: dict[str, str] = process.environ()
-        return environment
-    except (psutil.Error, OSError):
+        variables = os.fsdecode(family.environment_of(pid)).split("\0")
+    except OSError:
         return {}
+    return dict(variable.split("=", 1) for variable in variables if "=" in variable)
 
 
 @contextmanager
@@ -371,7 +370,7 @@ def flow_runs_at_work(services: Services) -> dict[str, list[psutil.Process]]:
     """Return the flow runs that the worker started, and each one's processes."""
     found: dict[str, list[psutil.Process]] = {}
     for process in services.processes("worker"):
-        if flow_run_id := environment_of(process).get(FLOW_RUN_ID):
+        if flow_run_id := environment_of(process.pid).get(FLOW_RUN_ID):
             found.setdefault(flow_run_id, []).append(process)
     return found
 

@@ -19,6 +19,8 @@ import psutil
 
 CLEARING_S = 2.0
 """For so long a process that clears up is waited for."""
+BEGINNING_S = 1.0
+"""For so long a process is waited for that is about to begin with its program."""
 _CLEARS_UP = (b"resource_tracker import main", b"torch_shm_manager")
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -127,7 +129,29 @@ def find_marked(needle: bytes, group: int | None = None) -> list[int]:
     found = []
     for pid in psutil.pids():
         with contextlib.suppress(OSError):
-            is_found = needle in Path(f"/proc/{pid}/environ").read_bytes()
+            is_found = needle in environment_of(pid)
             if (is_found or (group is not None and os.getpgid(pid) == group)) and is_running(pid):
                 found.append(pid)
     return found
+
+
+def environment_of(pid: int) -> bytes:
+    """Return the environment that a process was started with, each variable ended by a zero byte.
+
+    Raises:
+        OSError: It is gone, a part of the kernel, or somebody else's.
+    """
+    deadline = time.monotonic() + BEGINNING_S
+    while True:
+        content = Path(f"/proc/{pid}/environ").read_bytes()
+        if content or not _is_beginning(pid) or time.monotonic() > deadline:
+            return content
+        time.sleep(0.001)
+
+
+def _is_beginning(pid: int) -> bool:
+    # The kernel closes descriptors, for which Popen waits, before it lays out arguments and
+    # environment of a program: of those just started, a look at once missed a hundredth on an idle
+    # machine, and a quarter on a busy one. A part of the kernel has no arguments, and no program.
+    os.readlink(f"/proc/{pid}/exe")
+    return not Path(f"/proc/{pid}/cmdline").read_bytes() and is_running(pid)

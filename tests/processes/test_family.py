@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from partwise.processes import family
 from partwise.processes.family import (
     children_of,
     clears_up,
     command_of,
     descendants_of,
+    environment_of,
+    find_marked,
     is_running,
     state_of,
 )
@@ -191,3 +194,37 @@ def test_what_is_known_of_a_process() -> None:
     assert state_of(process.pid) == ""
     assert command_of(process.pid) == ""
     assert not clears_up(process.pid)
+
+
+def test_a_process_is_known_by_its_environment_from_its_first_moment() -> None:
+    """Popen returns before the kernel shows the environment: most often on a busy machine."""
+    marked = {"PARTWISE_TEST": "known from its first moment"}
+    needle = b"PARTWISE_TEST=known from its first moment"
+    spin = [sys.executable, "-c", "while True: pass"]
+    busy = [subprocess.Popen(spin) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        for _ in range(200):
+            process = subprocess.Popen(["/bin/sleep", "60"], env=marked)
+            try:
+                assert environment_of(process.pid) == needle + b"\0"
+            finally:
+                process.kill()
+                process.wait()
+        assert find_marked(needle) == []
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def test_what_has_no_environment_is_not_waited_for(monkeypatch) -> None:
+    monkeypatch.setattr(family, "BEGINNING_S", float("inf"))
+    with subprocess.Popen(["/bin/sleep", "60"], env={}) as without:
+        assert environment_of(without.pid) == b""
+        without.kill()
+        while state_of(without.pid) != "Z":
+            time.sleep(0.001)
+        with pytest.raises(ProcessLookupError):
+            environment_of(without.pid)
+    with pytest.raises(FileNotFoundError):
+        environment_of(without.pid)
