@@ -9,9 +9,10 @@ on its way. So nothing that the flow of a run imports may import it before a clu
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from partwise.errors import ClusterError
 
@@ -37,16 +38,40 @@ def this_worker() -> "Worker":
     return get_worker()
 
 
-def await_first(futures: "Sequence[Future[Any]]", limit_s: float) -> None:
-    """Wait until one of them is done.
+def await_one(future: "Future[Any]", limit_s: float) -> None:
+    """Wait until it is done.
 
     Raises:
-        TimeoutError: None is in time.
-        Exception: One of them was cancelled. What one has failed with, its result raises.
+        TimeoutError: It is not in time.
+        Exception: It was cancelled. What it has failed with, its result raises.
     """
     from distributed import wait
 
-    wait(futures, timeout=limit_s, return_when="FIRST_COMPLETED")
+    wait([future], timeout=limit_s)
+
+
+class Ends(Generic[T]):
+    """Hands out futures in the order in which they come to their end, each once.
+
+    Dask's `wait` makes a task for each future at each call, and leaves those of the others: to wait
+    for one after the other of 1,000 made half a million of them.
+    """
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[Future[T]] = SimpleQueue()
+
+    def follow(self, future: "Future[T]") -> None:
+        """Have a future handed out when it is done, has failed, or was cancelled."""
+        future.add_done_callback(self._queue.put)
+
+    def next(self, limit_s: float) -> "list[Future[T]]":
+        """Wait for the next, and return all that there are; none where none is in time."""
+        ended: list[Future[T]] = []
+        with suppress(Empty):
+            ended.append(self._queue.get(timeout=limit_s))
+            while True:
+                ended.append(self._queue.get_nowait())
+        return ended
 
 
 def known_workers(client: "Client", limit_s: float = ANSWER_S) -> dict[str, dict[str, Any]]:

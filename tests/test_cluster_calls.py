@@ -1,5 +1,6 @@
 """Calls to a cluster end in time, with a worker or the scheduler stopped."""
 
+import asyncio
 import os
 import signal
 import threading
@@ -7,7 +8,7 @@ import threading
 import distributed
 import pytest
 
-from partwise.cluster_calls import ask_workers, in_time, known_workers
+from partwise.cluster_calls import Ends, ask_workers, in_time, known_workers
 from partwise.errors import ClusterError
 from tests.own_cluster import own_cluster, wait_for
 
@@ -21,6 +22,49 @@ def test_a_call_that_ends_gives_what_it_returns_or_raises() -> None:
     assert in_time(5, divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         in_time(5, divmod, 7, 0)
+
+
+def test_ends_are_handed_out_once_each_and_nothing_is_left_of_a_wait(dask_client) -> None:
+    def wait_for_word(word: str) -> str:
+        event = distributed.Event(word)
+        assert event.wait(timeout=60)
+        if word == "bad":
+            raise ValueError(word)
+        return word
+
+    async def tasks() -> int:
+        return len(asyncio.all_tasks())
+
+    ends: Ends[str] = Ends()
+    # Two run, the others wait for their turn.
+    words = ["bad", "good", "late", *(f"never {number}" for number in range(20))]
+    futures = {word: dask_client.submit(wait_for_word, word, pure=False) for word in words}
+    for future in futures.values():
+        ends.follow(future)
+    assert ends.next(0.05) == []
+    before = dask_client.sync(tasks)
+    for _ in range(10):
+        assert ends.next(0.01) == []
+    # Of each call `distributed.wait` would have left 23.
+    assert dask_client.sync(tasks) < before + 20
+
+    distributed.Event("bad").set()
+    (failed,) = ends.next(60)
+    assert failed is futures["bad"]
+    with pytest.raises(ValueError, match="bad"):
+        failed.result()
+    distributed.Event("good").set()
+    (good,) = ends.next(60)
+    assert good.result() == "good"
+    dask_client.cancel([futures[word] for word in words[3:]])
+    cancelled = ends.next(60)
+    while len(cancelled) < 20:
+        cancelled += ends.next(60)
+    assert set(cancelled) == {futures[word] for word in words[3:]}
+    assert {future.status for future in cancelled} == {"cancelled"}
+    distributed.Event("late").set()
+    assert ends.next(60) == [futures["late"]]
+    assert ends.next(0.01) == []
 
 
 @pytest.mark.slow

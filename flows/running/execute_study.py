@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from partwise.cluster_calls import ANSWER_S, ask_workers, await_first, in_time
+from partwise.cluster_calls import ANSWER_S, ask_workers, await_one, in_time
 from partwise.engine.assignment import Execution, work_file
 from partwise.engine.driver.cluster_watch import LOOK_S
 from partwise.engine.driver.named_modules import named_modules
@@ -189,7 +189,7 @@ def _stage_rows(
         # Where a worker went away, the first trial on that machine writes the rows.
         while not task.done() and not frame.watch.has_lost(address, since):
             with suppress(TimeoutError):
-                await_first([task], LOOK_S)
+                await_one(task, LOOK_S)
             frame.look()
         if task.done():
             task.result(timeout=ANSWER_S)

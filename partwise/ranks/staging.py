@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from partwise.cluster_calls import ANSWER_S, await_first
+from partwise.cluster_calls import ANSWER_S, await_one
 from partwise.connector.spooling import map_spooled, read_spooled, write_spooled
 from partwise.errors import IntegrityError
 from partwise.ranks.rows import RowsPart, SelectedPart, SourceFragments
@@ -159,7 +159,7 @@ def rank_source(
             elif fragment.place == "cluster":
                 while not tasks[place].done():
                     with contextlib.suppress(TimeoutError):
-                        await_first([tasks[place]], LOOK_S)
+                        await_one(tasks[place], LOOK_S)
                     check()
                 parts += tasks[place].result(timeout=ANSWER_S)
             else:

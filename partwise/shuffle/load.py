@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from partwise.cluster_calls import ANSWER_S, await_first, known_workers, this_worker
+from partwise.cluster_calls import ANSWER_S, Ends, await_one, known_workers, this_worker
 from partwise.errors import ClusterError, PartwiseError, SignatureError, SourceError, StoreError
 from partwise.shuffle.part_file import is_part_whole, lay_in_shard_order, read_index, read_part_keys
 from partwise.shuffle.plan import (
@@ -183,7 +183,7 @@ def _all_whole(client: "Client", paths: Sequence[str], check: Callable[[], None]
     for task in tasks:
         while not task.done():
             with contextlib.suppress(TimeoutError):
-                await_first([task], LOOK_S)
+                await_one(task, LOOK_S)
             check()
     return all(task.result(timeout=ANSWER_S) for task in tasks)
 
@@ -320,11 +320,11 @@ class _Writing:
         """Wait for parts; of several that fail, the first in the source is reported."""
         total, reported = len(pending), time.monotonic()
         failures: dict[int, BaseException] = {}
+        ends: Ends[WrittenPart] = Ends()
+        for future in pending:
+            ends.follow(future)
         while pending:
-            # What failed, its future says; that none is done in time is not a failure.
-            with contextlib.suppress(Exception):
-                await_first(list(pending), LOOK_S)
-            for future in [future for future in pending if future.done()]:
+            for future in ends.next(LOOK_S):
                 number = pending.pop(future)
                 outcome = _outcome_of(future)
                 if isinstance(outcome, WrittenPart):

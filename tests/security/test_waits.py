@@ -17,7 +17,7 @@ ALWAYS = {
     *("recv_fds", "send_fds"),
     *("create_connection", "makefile", "readline", "read1", "getresponse", "urlopen"),
     *(
-        "await_first",
+        "await_one",
         "communicate",
         "wait",
         "wait_for",
@@ -40,6 +40,7 @@ OF = {
     "connect": {"connection", "dbapi", "socket"},
     "get": {"greeted", "handed", "inbox", "news", "places", "queue"},
     "map": {"pool", "readers", "threads"},
+    "next": {"ends"},
     "open": {"fsspec", "opener"},
     "poll": {"poll", "poller"},
     "put": {"handed"},
@@ -49,7 +50,7 @@ OF = {
 }
 """Others wait where this is what they are called of; what queues are called, all of them."""
 LIMITS = {"timeout", "callback_timeout", "timeout_s"}
-FIRST_IS_LIMIT = {"wait", "result", "join", "sleep", "poll"}
+FIRST_IS_LIMIT = {"wait", "result", "join", "next", "sleep", "poll"}
 NOT_BLOCKING = re.compile("WNOHANG|LOCK_NB|LOCK_UN|wait=False")
 ENDED = {("cluster_calls", "each"), ("blocks/custom_cluster", "future")}
 """Futures that have ended when their result is asked for."""
@@ -113,7 +114,7 @@ def _is_bounded(call: ast.Call) -> bool:
     name = ast.unparse(call.func).rpartition(".")[2]
     limits = [word.value for word in call.keywords if word.arg in LIMITS]
     is_function = isinstance(call.func, ast.Name)
-    if name in ("await_first", "create_connection") or (name == "wait" and is_function):
+    if name in ("await_one", "create_connection") or (name == "wait" and is_function):
         limits += call.args[1:]
     elif name in FIRST_IS_LIMIT:
         limits += call.args

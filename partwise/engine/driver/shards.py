@@ -5,15 +5,15 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from partwise.cluster_calls import (
     ANSWER_S,
+    Ends,
     ask_workers,
-    await_first,
     forget_topic,
     in_time,
 )
@@ -190,9 +190,10 @@ class Driver:
         """
         receipts: list[ShardReceipt] = []
         starts: Counter[int] = Counter()
-        pending = {self._submit(number, starts): number for number in numbers}
+        ends: Ends[ShardReceipt] = Ends()
+        pending = {self._submit(number, starts, ends): number for number in numbers}
         while pending:
-            done = self._await(pending)
+            done = self._await(ends, pending.values())
             if not done:
                 # What hangs is left to itself: all that it may still write bears its own token.
                 self._client.cancel(list(pending), reason="the run was stopped")
@@ -210,17 +211,19 @@ class Driver:
                     log.info("%s", receipt)
                     receipts.append(receipt)
                 elif not is_last and not self.stopped:
-                    pending[self._submit(number, starts)] = number
+                    pending[self._submit(number, starts, ends)] = number
                 else:
                     self._open.discard(number)
         return receipts
 
-    def _submit(self, number: int, starts: Counter[int]) -> "Future[ShardReceipt]":
+    def _submit(
+        self, number: int, starts: Counter[int], ends: Ends[ShardReceipt]
+    ) -> "Future[ShardReceipt]":
         starts[number] += 1
         # One that is cut off from the store is soon free for what it cannot do.
         failed_on = self._failed_on.get(number, set())
         others = sorted(self._watch.workers().keys() - failed_on) if failed_on else []
-        return self._client.submit(
+        future: Future[ShardReceipt] = self._client.submit(
             run_shard,
             self._assignments[number],
             workers=others or None,
@@ -230,6 +233,8 @@ class Driver:
             priority=self._priority[number],
             pure=False,
         )
+        ends.follow(future)
+        return future
 
     def _receive(
         self, future: "Future[ShardReceipt]", number: int, log: Logger, *, is_last: bool
@@ -259,20 +264,15 @@ class Driver:
         self.lost.pop(number, None)
         return receipt
 
-    def _await(self, pending: "Mapping[Future[ShardReceipt], int]") -> "list[Future[ShardReceipt]]":
+    def _await(
+        self, ends: Ends[ShardReceipt], pending: Iterable[int]
+    ) -> "list[Future[ShardReceipt]]":
         """Return those that came to their end; none when the run is over without them."""
         while time.monotonic() < self._over_at:
-            try:
-                await_first(list(pending), LOOK_S)
-            except TimeoutError:
-                self._watch.look()
-                self._look_for_silence(pending.values())
-            except Exception:
-                # A shard that failed: its future says why.
-                logger.debug("while waiting for shards", exc_info=True)
-            done = [future for future in pending if future.done()]
-            if done:
+            if done := ends.next(LOOK_S):
                 return done
+            self._watch.look()
+            self._look_for_silence(pending)
         return []
 
     def _look_for_silence(self, numbers: Iterable[int]) -> None:
