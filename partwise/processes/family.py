@@ -23,6 +23,8 @@ BEGINNING_S = 1.0
 """For so long a process is waited for that is about to begin with its program."""
 _CLEARS_UP = (b"resource_tracker import main", b"torch_shm_manager")
 _PR_SET_CHILD_SUBREAPER = 36
+_ENVIRONMENT_END = 51 - 3
+"""Of /proc/PID/stat, whose fields count from 1, behind the name, which is the second."""
 
 
 def adopt_orphans() -> None:
@@ -141,17 +143,26 @@ def environment_of(pid: int) -> bytes:
     Raises:
         OSError: It is gone, a part of the kernel, or somebody else's.
     """
+    shown = Path(f"/proc/{pid}/environ")
+    content = shown.read_bytes()
     deadline = time.monotonic() + BEGINNING_S
-    while True:
-        content = Path(f"/proc/{pid}/environ").read_bytes()
-        if content or not _is_beginning(pid) or time.monotonic() > deadline:
-            return content
+    while not content and time.monotonic() < deadline:
+        # First this: it may begin between the two.
+        has_begun = _has_begun(pid)
+        content = shown.read_bytes()
+        if has_begun:
+            break
         time.sleep(0.001)
+    return content
 
 
-def _is_beginning(pid: int) -> bool:
-    # The kernel closes descriptors, for which Popen waits, before it lays out arguments and
-    # environment of a program: of those just started, a look at once missed a hundredth on an idle
-    # machine, and a quarter on a busy one. A part of the kernel has no arguments, and no program.
+def _has_begun(pid: int) -> bool:
+    """Whether the kernel has laid out the environment of a process' program.
+
+    It closes descriptors, for which Popen waits, before that: of those just started, a look at once
+    missed a hundredth on an idle machine, and a quarter on a busy one.
+    """
+    # OSError for a part of the kernel: it has no program.
     os.readlink(f"/proc/{pid}/exe")
-    return not Path(f"/proc/{pid}/cmdline").read_bytes() and is_running(pid)
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return fields[_ENVIRONMENT_END] != "0"

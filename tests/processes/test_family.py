@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -198,8 +199,8 @@ def test_what_is_known_of_a_process() -> None:
 
 def test_a_process_is_known_by_its_environment_from_its_first_moment() -> None:
     """Popen returns before the kernel shows the environment: most often on a busy machine."""
-    marked = {"PARTWISE_TEST": "known from its first moment"}
-    needle = b"PARTWISE_TEST=known from its first moment"
+    marked = {"PARTWISE_TEST": secrets.token_hex()}
+    needle = b"PARTWISE_TEST=" + marked["PARTWISE_TEST"].encode()
     spin = [sys.executable, "-c", "while True: pass"]
     busy = [subprocess.Popen(spin) for _ in range(2 * (os.cpu_count() or 1))]
     try:
