@@ -1,7 +1,6 @@
 """The driver's side of a run: hands shards to workers, follows them, and stops them."""
 
 import contextlib
-import logging
 import threading
 import time
 from collections import Counter
@@ -43,8 +42,6 @@ FAREWELL_S = 1.0
 
 ENDS_RUN = f"{UnkeptModelError.__module__}.{UnkeptModelError.__qualname__}"
 """The failure that every partition of a run would come to."""
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
