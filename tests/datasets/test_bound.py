@@ -85,14 +85,27 @@ def test_a_manifest_of_another_version_or_dataset_is_refused_with_a_key(
 
 
 @pytest.mark.slow
-def test_a_flipped_bit_of_a_parquet_source_loses_no_row(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("columns", "row_groups", "step"),
+    [
+        (["key", "value"], 1, 9),
+        # Where there is another column, Arrow itself finds one that is too short.
+        (["key"], 1, 2),
+        (["key"], 2, 4),
+    ],
+    ids=["two columns", "one column, read at once", "one column, read in batches"],
+)
+def test_a_flipped_bit_of_a_parquet_source_loses_no_row(
+    tmp_path: Path, columns: list[str], row_groups: int, step: int
+) -> None:
     """Its footer has no checksum, so values may change there; rows are never fewer."""
     path = tmp_path / "rows.parquet"
-    pq.write_table(TABLE, path, write_page_checksum=True)
+    size = TABLE.num_rows // row_groups
+    pq.write_table(TABLE.select(columns), path, row_group_size=size, write_page_checksum=True)
     content = path.read_bytes()
     footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     seen: Counter[str] = Counter()
-    for bit in range(8 * 4, 8 * footer, 3):
+    for bit in range(8 * 4, 8 * footer, step):
         path.write_bytes(flipped(content, bit))
         try:
             batches = list(open_source(str(path)).batches())
@@ -102,5 +115,5 @@ def test_a_flipped_bit_of_a_parquet_source_loses_no_row(tmp_path: Path) -> None:
         rows = sum(batch.num_rows for batch in batches)
         assert rows == TABLE.num_rows, bit
         seen["rows"] += 1
-    assert seen["refused"] > 300
+    assert seen["refused"] > seen.total() / 2
     assert not seen["unnamed"]
