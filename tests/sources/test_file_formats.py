@@ -189,6 +189,8 @@ def test_row_groups_of_all_sizes_give_the_rows_that_were_written(
         (np.random.default_rng(0).random(20), [7, 3, 7, 3]),
         # A dictionary of one value, and codes of no bits.
         (np.zeros(20_000), [7_000, 7_000, 6_000]),
+        # One text may stand once in the file, and be in each row: nobody knows how large they are.
+        (np.array(["a text"] * 20, object), [7, 7, 6]),
     ],
 )
 def test_a_row_group_whose_columns_have_few_pages_is_read_at_once(

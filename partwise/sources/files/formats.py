@@ -247,12 +247,14 @@ def _parquet_batches(
 
     def batches(parquet: pq.ParquetFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         groups = range(parquet.metadata.num_row_groups) if pieces is None else pieces
+        arrow_schema = parquet.schema_arrow
+        widths = [_value_bits(arrow_schema, name) for name in names]
 
         def is_read_at_once(group: int) -> bool:
             found = parquet.metadata.row_group(group)
             if found.num_rows <= step:
                 return len(groups) == 1
-            return _is_of_few_pages(found, len(names), row_bytes)
+            return all(widths) and _is_of_few_pages(found, len(widths), sum(widths) // 8)
 
         for at_once, some in itertools.groupby(groups, is_read_at_once):
             if at_once:
@@ -280,7 +282,8 @@ def _is_of_few_pages(group: pq.RowGroupMetaData, names: int, row_bytes: int) -> 
     the dictionary that most writers begin with. Where a column has little more than these, nothing
     is saved: 500 columns of 100,000 doubles as pyarrow writes them took 921 MB and 1.3 s, at once
     597 MB and 0.5 s (without dictionaries 242 MB and 0.7 s, at once 484 MB and 0.4 s). Of many
-    pages, or of short codes for a dictionary, batches take far less.
+    pages, or of short codes for a dictionary, batches take far less. Of texts nobody knows: one may
+    stand once in the file, and be in each row.
     """
     stored = group.total_byte_size * names // max(1, group.num_columns)
     return (
@@ -337,11 +340,7 @@ def _parquet_bytes(parquet: pq.ParquetFile, encrypted: frozenset[str]) -> dict[s
     varying: list[tuple[int, str]] = []
     for index in range(parquet.metadata.num_columns):
         name = parquet.metadata.schema.column(index).path.split(".")[0]
-        field = schema.get_field_index(name)
-        try:
-            width = schema.field(field).type.bit_width if field >= 0 else 0
-        except ValueError:
-            width = 0
+        width = _value_bits(schema, name)
         # Of values of varying width, Arrow has an offset of 32 bits besides.
         sizes[name] = sizes.get(name, 0) + rows * (width or 32) // 8
         if not width and name not in encrypted:
@@ -351,6 +350,16 @@ def _parquet_bytes(parquet: pq.ParquetFile, encrypted: frozenset[str]) -> dict[s
         for index, name in varying:
             sizes[name] += columns.column(index).total_uncompressed_size
     return sizes
+
+
+def _value_bits(schema: pa.Schema, name: str) -> int:
+    """Return the width of the values of a column in Arrow memory; 0 where they differ."""
+    field = schema.get_field_index(name)
+    try:
+        width: int = schema.field(field).type.bit_width if field >= 0 else 0
+    except ValueError:
+        return 0
+    return width
 
 
 def _parquet_head(file: FoundFile) -> FileHead:
