@@ -1,6 +1,7 @@
 """The user's function on its way to the workers."""
 
 import pickle
+from hashlib import blake2b
 
 import cloudpickle
 
@@ -41,8 +42,9 @@ def name_of(function: object) -> str:
 def full_name_of(function: object, *more: str) -> str:
     """Return a name that functions, or trainers, share which use the same libraries.
 
-    `more` decides besides, as the run whose models are used.
+    `more` decides besides, as the run whose models are used. It is a digest: where the pickle of an
+    assignment has the words `__main__` in it, Dask pickles it a second time, by cloudpickle.
     """
     named = function if hasattr(function, "__qualname__") else type(function)
     words = [named.__module__, getattr(named, "__qualname__", ""), *libraries_of(function), *more]
-    return " ".join(words)
+    return blake2b(" ".join(words).encode(), digest_size=16).hexdigest()
