@@ -35,13 +35,8 @@ from partwise.errors import InputError, PartwiseError, RunCancelledError, RunFai
 from partwise.flows.orchestration.announcement import announce, announce_schedule
 from partwise.flows.orchestration.embedded_server import forget_unsent, start_embedded_server
 from partwise.flows.orchestration.endings import mask_logs, result_of
-from partwise.flows.orchestration.run_flow import (
-    Opaque,
-    RunFlow,
-    describe_mistakes,
-    is_plain,
-    own_run_id,
-)
+from partwise.flows.orchestration.lazy_flow import describe_mistakes
+from partwise.flows.orchestration.run_flow import Opaque, RunFlow, is_plain, own_run_id
 from partwise.flows.orchestration.states import ended_early, refused, state_of, unexpected
 from partwise.flows.orchestration.suspension import suspension
 from partwise.outcomes import RunStatus
@@ -207,14 +202,19 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
         try:
             return super().validate_parameters(parameters)
         except ParameterTypeError as error:
-            cause = error.__context__
-            if isinstance(cause, ValidationError):
-                raise InputError(describe_mistakes(self.name, cause)) from None
-            raise InputError(f"{self.name}: {' '.join(str(error).split())}") from None
+            raise mistaken(self.name, error) from None
 
     def serialize_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters as Prefect may store them: small plain values, or a type's name."""
         return {key: _stored(value) for key, value in parameters.items()}
+
+
+def mistaken(flow: str, error: ParameterTypeError) -> InputError:
+    """Return what to raise where Prefect finds parameters of a wrong type."""
+    cause = error.__context__
+    if isinstance(cause, ValidationError):
+        return InputError(describe_mistakes(flow, cause))
+    return InputError(f"{flow}: {' '.join(str(error).split())}")
 
 
 def _keep_end(state: State[Any]) -> None:

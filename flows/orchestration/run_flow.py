@@ -1,18 +1,14 @@
 """What a person calls to begin a run: without Prefect where no server is named, else as a flow."""
 
-import functools
 import inspect
-import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
-
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from partwise.calls.call import Call, CallKind, roles
 from partwise.calls.descriptions import with_parameters
-from partwise.errors import InputError, PartwiseError
+from partwise.errors import InputError
 from partwise.flows.orchestration.direct import direct_call, runs_directly, say_so
 from partwise.flows.orchestration.endings import cancelled, mask_logs, result_of
 from partwise.flows.orchestration.interruption import (
@@ -21,24 +17,21 @@ from partwise.flows.orchestration.interruption import (
     noticed,
     watched_work,
 )
+from partwise.flows.orchestration.lazy_flow import LazyFlow
 from partwise.flows.orchestration.notebook import quiet_notebook
-from partwise.flows.orchestration.python_signature import flow_signature, python_signature
+from partwise.flows.orchestration.python_signature import flow_signature
 from partwise.flows.orchestration.run_ids import fill_in, reference_of_flow_run, run_id_of_flow_run
 from partwise.flows.orchestration.saved_blocks import open_store
 from partwise.flows.orchestration.source_lines import source_lines
 from partwise.planning.named_runs import names_open_run, with_named_runs
-from partwise.processes.garbage import collecting_rarely
 from partwise.renamed import old_names_in
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
-from partwise.stand_ins import load
 from partwise.tasks.steps import named, run_logger
 
 if TYPE_CHECKING:
     from partwise.flows.orchestration.started_run import StartedRun
 
-MOST_MISTAKES = 4
-"""So many stand in one message."""
 USED_RUN_IDS = ("training_run_id", "export_run_id", "inference_run_id")
 """Parameters that name an earlier run; the scheduled time can stand in them."""
 USED_MODELS = ("models", "candidates", "fallback")
@@ -56,55 +49,23 @@ class Opaque:
         self.value = value
 
 
-class RunFlow(Generic[P, R]):
-    """A flow around a run of partitions, or around a pipeline of runs.
-
-    It stands for a flow of Prefect's, which is made when somebody asks for something of it: to
-    import Prefect takes a second, and a call without a server needs nothing of it.
-    """
+class RunFlow(LazyFlow[P, R]):
+    """A flow around a run of partitions, or around a pipeline of runs."""
 
     def __init__(self, fn: Callable[[Any], R], name: str, call: type[Call]) -> None:
-        functools.update_wrapper(self, fn)
-        del self.__wrapped__
+        super().__init__(fn, name, flow_signature(call, inspect.signature(fn).return_annotation))
         self.__doc__ = with_parameters(fn.__doc__ or "", call)
-        self.name = name
         self.call, self._function = call, fn
         self.opaque = tuple(key for key, role in roles(call).items() if role.is_data)
-        self.signature = flow_signature(call, inspect.signature(fn).return_annotation)
-        # What `help()` and notebooks show; Prefect looks at the other one.
-        self.__signature__ = python_signature(self.signature)
 
-    @functools.cached_property
-    def flow(self) -> Any:
-        """The flow of Prefect's."""
-        with collecting_rarely():
-            from partwise.flows.orchestration.prefect_flow import PrefectFlow
+    def make_flow(self) -> Any:
+        """Return the flow of Prefect's."""
+        from partwise.flows.orchestration.prefect_flow import PrefectFlow
 
-            return PrefectFlow(self)
+        return PrefectFlow(self)
 
-    def __getattr__(self, name: str) -> Any:
-        # Who looks at what a module holds, such as pickle, asks for these of anything.
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.flow, name)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        """That of Prefect's flow, which loads one by its entrypoint and looks whether it is one.
-
-        Whoever asks whether it is a `RunFlow` is answered by its type, without this.
-        """
-        return type(self.flow)
-
-    def __get__(self, instance: object, owner: type) -> "RunFlow[P, R]":
-        """What has this is a function to `help()`, which then shows how it is called."""
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return load, ("partwise.flows", self.call.flow())
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the flow: as a flow run of Prefect, or without it where no server is named.
+    def run_bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        """Run the flow.
 
         Returns:
             The run, when it ended with SUCCESS, PARTIAL_FAILURE or SKIPPED.
@@ -114,24 +75,18 @@ class RunFlow(Generic[P, R]):
             RunCancelledError: It was cancelled; carries the run.
         """
         bound = self._bound(args, kwargs)
-        try:
-            with interruption() as interrupted_call, watched_work() as work, quiet_notebook():
-                mask_logs()
-                is_direct = runs_directly()
-                try:
-                    return self._call_directly(bound) if is_direct else self.flow.run(bound)
-                except KeyboardInterrupt:
-                    interrupted_call.end()
-                    if interrupted_call.has_pressed and not is_direct:
-                        # Something hung, and was left to itself; Prefect's server perhaps.
-                        self.flow.forget_unsent()
-                    run_id = str(bound.arguments.get("run_id") or "")
-                    raise cancelled(run_id, has_begun=work.has_begun) from None
-        except PartwiseError as error:
-            if os.environ.get("PARTWISE_DEBUG"):
-                raise
-            # Our frames and those of Prefect's engine, forty lines, tell nobody anything.
-            raise error.with_traceback(None) from error.__cause__
+        with interruption() as interrupted_call, watched_work() as work, quiet_notebook():
+            mask_logs()
+            is_direct = runs_directly()
+            try:
+                return self._call_directly(bound) if is_direct else self.flow.run(bound)
+            except KeyboardInterrupt:
+                interrupted_call.end()
+                if interrupted_call.has_pressed and not is_direct:
+                    # Something hung, and was left to itself; Prefect's server perhaps.
+                    self.flow.forget_unsent()
+                run_id = str(bound.arguments.get("run_id") or "")
+                raise cancelled(run_id, has_begun=work.has_begun) from None
 
     def start(self, *args: P.args, **kwargs: P.kwargs) -> "StartedRun[R]":
         """Call the flow in a process of its own, and return at once.
@@ -148,7 +103,7 @@ class RunFlow(Generic[P, R]):
         }
         bound.apply_defaults()
         # The caller is to know which run it is before its process has begun.
-        run_id = self.fill_in(self.checked(bound.arguments, self._valid))["run_id"]
+        run_id = self.fill_in(self.checked(bound.arguments, self.valid))["run_id"]
         return StartedRun(self.call.flow(), {**given, "run_id": run_id})
 
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
@@ -164,7 +119,7 @@ class RunFlow(Generic[P, R]):
         """Run the flow without Prefect; what it returns and raises is what a flow run does."""
         bound.apply_defaults()
         with direct_call():
-            arguments = self.fill_in(self.checked(bound.arguments, self._valid))
+            arguments = self.fill_in(self.checked(bound.arguments, self.valid))
             with named(arguments["run_id"]):
                 say_so()
                 return result_of(self.carry_out(arguments))
@@ -244,23 +199,6 @@ class RunFlow(Generic[P, R]):
             fill_in(found["run_id"], datetime.now(UTC))
         return found
 
-    @functools.cached_property
-    def _model(self) -> type[BaseModel]:
-        """What pydantic makes of the signature, as Prefect has it make it."""
-        fields: dict[str, Any] = {
-            each.name: (each.annotation, ... if each.default is each.empty else each.default)
-            for each in self.signature.parameters.values()
-        }
-        return create_model(
-            self.name, __config__=ConfigDict(arbitrary_types_allowed=True), **fields
-        )
-
-    def _valid(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return dict(self._model.model_validate(parameters))
-        except ValidationError as error:
-            raise InputError(describe_mistakes(self.name, error)) from None
-
     def refuse_old_names(self, parameters: Mapping[str, Any]) -> None:
         """Refuse arguments by names that they had once, and say what they are called now."""
         flow = self.call.flow()
@@ -281,18 +219,6 @@ def run_flow(call: Callable[P, C], name: str) -> Callable[[Callable[[C], R]], "R
         return RunFlow(fn, name, cast("type[Call]", call))
 
     return decorate
-
-
-def describe_mistakes(flow: str, error: ValidationError) -> str:
-    """Return in one line what is wrong with the parameters of a call."""
-    mistakes = []
-    for mistake in error.errors(include_url=False)[:MOST_MISTAKES]:
-        # For a union, pydantic puts the branches' own names between those of the fields.
-        names = [str(name) for name in mistake["loc"] if str(name).isidentifier()]
-        value = mistake["input"]
-        seen = f" {value!r}" if isinstance(value, str | int | float) else ""
-        mistakes.append(f"{'.'.join(names)}{seen[:80]}: {mistake['msg']}")
-    return f"The call of {flow} has parameters that it cannot use: {'; '.join(mistakes)}."
 
 
 def is_plain(value: Any) -> bool:

@@ -36,8 +36,10 @@ from partwise.errors import (
 from partwise.flows import (
     map_partitions,
     model_pipeline,
+    promote_models,
     run_script,
     scale_cluster,
+    tidy_store,
     train_distributed,
     tune_model,
 )
@@ -154,8 +156,26 @@ def test_a_mistake_is_raised_without_the_frames_of_an_engine(call) -> None:
         call(fail_for(set()), columns=["nope"])
     for error in (caught, of_column):
         files = [Path(str(entry.path)).name for entry in error.traceback]
-        assert set(files) == {"test_both_ways.py", "run_flow.py"}
+        assert set(files) == {"test_both_ways.py", "lazy_flow.py"}
         assert error.value.__suppress_context__
+
+
+def test_a_flow_of_a_plain_value_refuses_in_one_sentence_too(way, tmp_path) -> None:
+    store = tmp_path / "new"
+    with pytest.raises(
+        InputError, match=r"^The call of tidy-store .* keep_last 0: Input"
+    ) as caught:
+        tidy_store(keep_last=0, store=store)
+    assert {Path(str(entry.path)).name for entry in caught.traceback} == {
+        *("test_both_ways.py", "lazy_flow.py")
+    }
+    with pytest.raises(InputError, match=r"scale-cluster .* n 'few': Input should be"):
+        scale_cluster("few", cluster="tcp://127.0.0.1:1")
+    with pytest.raises(InputError, match=r"promote-models .* catalog 3: Input should be"):
+        promote_models(3, models="b", store=store)
+    assert not store.exists()
+    assert tidy_store(keep_last="2", store=store).runs == {}
+    assert runs_directly() is (way == "direct")
 
 
 def test_run_ids_are_made_up_and_filled_in(call) -> None:
@@ -446,10 +466,11 @@ for name in [name for name in os.environ if name.startswith("PREFECT_")]:
     del os.environ[name]
 os.environ["PREFECT_HOME"] = {str(tmp_path)!r}
 import pyarrow as pa
-from partwise import (
-    LocalCluster, PickleSerde, Store, StoreBlock, TorchDistributor, export_models, map_partitions,
-    model_pipeline, run_inference, train_distributed, train_models, tune_model,
-)
+import partwise
+from partwise import LocalCluster, PickleSerde, Store, StoreBlock, map_partitions, tidy_store
+
+for name in partwise.flows.__all__:
+    getattr(partwise, name)
 
 def count(data, context):
     return {{"rows": [len(data.to_arrow())]}}
@@ -457,6 +478,7 @@ def count(data, context):
 rows = pa.table({{"key": ["a", "b"], "x": [1.0, 2.0]}})
 store = StoreBlock(url={str(tmp_path / "store")!r})
 run = map_partitions(rows, "key", count, store=store, cluster=LocalCluster(workers=1))
+tidy_store(store=store, dry_run=True)
 loaded = sorted(name for name in sys.modules if name.split(".")[0] == "prefect")
 print(json.dumps([run.predictions().num_rows, loaded]))
 """

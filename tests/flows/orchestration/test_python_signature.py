@@ -12,10 +12,9 @@ from pydantic import WithJsonSchema
 import partwise
 from partwise import ExecutionOptions
 from partwise.flows.orchestration.python_signature import python_signature
-from partwise.flows.orchestration.run_flow import RunFlow
 from partwise.runs.run import Run
 
-FLOWS = [name for name in partwise.__all__ if isinstance(getattr(partwise, name), RunFlow)]
+FLOWS = partwise.flows.__all__
 
 
 @pytest.mark.parametrize("name", FLOWS)

@@ -1,0 +1,115 @@
+"""A flow that is called without Prefect, which takes a second to import, where it can be."""
+
+import functools
+import inspect
+import os
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from partwise.errors import InputError, PartwiseError
+from partwise.flows.orchestration.python_signature import python_signature
+from partwise.processes.garbage import collecting_rarely
+from partwise.stand_ins import load
+
+MOST_MISTAKES = 4
+"""So many stand in one message."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class LazyFlow(Generic[P, R]):
+    """Stands for a flow of Prefect's, which is made when somebody asks for something of it.
+
+    A call without a server needs nothing of Prefect.
+    """
+
+    def __init__(self, fn: Callable[..., R], name: str, signature: inspect.Signature) -> None:
+        functools.update_wrapper(self, fn)
+        del self.__wrapped__
+        self.name = name
+        self.signature = signature
+        # What `help()` and notebooks show; Prefect looks at the other one.
+        self.__signature__ = python_signature(signature)
+
+    @abstractmethod
+    def make_flow(self) -> Any:
+        """Return the flow of Prefect's."""
+
+    @functools.cached_property
+    def flow(self) -> Any:
+        """The flow of Prefect's."""
+        with collecting_rarely():
+            return self.make_flow()
+
+    def __getattr__(self, name: str) -> Any:
+        # Who looks at what a module holds, such as pickle, asks for these of anything.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.flow, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """That of Prefect's flow, which loads one by its entrypoint and looks whether it is one.
+
+        Whoever asks whether it is a `LazyFlow` is answered by its type, without this.
+        """
+        return type(self.flow)
+
+    def __get__(self, instance: object, owner: type) -> "LazyFlow[P, R]":
+        """What has this is a function to `help()`, which then shows how it is called."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return load, ("partwise.flows", self.__name__)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the flow: as a flow run of Prefect, or without it where no server is named."""
+        try:
+            return self.run_bound(args, kwargs)
+        except PartwiseError as error:
+            if os.environ.get("PARTWISE_DEBUG"):
+                raise
+            # Our frames and those of Prefect's engine, forty lines, tell nobody anything.
+            raise error.with_traceback(None) from error.__cause__
+
+    @abstractmethod
+    def run_bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        """Run the flow with the arguments of a call."""
+
+    @functools.cached_property
+    def _model(self) -> type[BaseModel]:
+        """What pydantic makes of the signature, as Prefect has it make it."""
+        fields: dict[str, Any] = {
+            each.name: (each.annotation, ... if each.default is each.empty else each.default)
+            for each in self.signature.parameters.values()
+        }
+        return create_model(
+            self.name, __config__=ConfigDict(arbitrary_types_allowed=True), **fields
+        )
+
+    def valid(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return parameters as pydantic makes them fit.
+
+        Raises:
+            InputError: One is of a wrong type, or none of the choices.
+        """
+        try:
+            return dict(self._model.model_validate(parameters))
+        except ValidationError as error:
+            raise InputError(describe_mistakes(self.name, error)) from None
+
+
+def describe_mistakes(flow: str, error: ValidationError) -> str:
+    """Return in one line what is wrong with the parameters of a call."""
+    mistakes = []
+    for mistake in error.errors(include_url=False)[:MOST_MISTAKES]:
+        # For a union, pydantic puts the branches' own names between those of the fields.
+        names = [str(name) for name in mistake["loc"] if str(name).isidentifier()]
+        value = mistake["input"]
+        seen = f" {value!r}" if isinstance(value, str | int | float) else ""
+        mistakes.append(f"{'.'.join(names)}{seen[:80]}: {mistake['msg']}")
+    return f"The call of {flow} has parameters that it cannot use: {'; '.join(mistakes)}."

@@ -1,0 +1,48 @@
+"""What a flow that returns a plain value is to Prefect."""
+
+from typing import Any
+
+from prefect import Flow
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.exceptions import ParameterTypeError
+
+from partwise.flows.orchestration.announcement import announce_schedule
+from partwise.flows.orchestration.embedded_server import start_embedded_server
+from partwise.flows.orchestration.plain_flow import PlainFlow
+from partwise.flows.orchestration.prefect_flow import mistaken
+
+
+class PrefectPlainFlow(Flow[..., Any]):
+    """What a `PlainFlow` is to Prefect."""
+
+    def __init__(self, called: PlainFlow[..., Any]) -> None:
+        self._called = called
+        super().__init__(
+            called.function, name=called.name, persist_result=False, on_running=[_announce]
+        )
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the flow as a flow run, and return its value."""
+        start_embedded_server()
+        return super().__call__(*args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Do what calling the `PlainFlow` does."""
+        return self._called(*args, **kwargs)
+
+    def validate_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Validate all parameters.
+
+        Raises:
+            InputError: One is of a wrong type, or none of the choices.
+        """
+        try:
+            return super().validate_parameters(parameters)
+        except ParameterTypeError as error:
+            raise mistaken(self.name, error) from None
+
+
+def _announce(flow: Flow[Any, Any], flow_run: FlowRun, state: State[Any]) -> None:
+    """Be a hook of Prefect's, which names these three."""
+    del flow, state
+    announce_schedule(flow_run)
