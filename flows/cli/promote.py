@@ -86,11 +86,9 @@ def promote(
     if require not in ("", "onnx"):
         raise InputError(f"--require {require!r}: what can be required is onnx.")
     with plain_news(), server_of_runs():
-        # Here, since these import Prefect.
+        # Here, since it imports much.
         from partwise.flows import promote_models
-        from partwise.flows.cli.prefect_log import quieten
 
-        quieten()
         promotion = promote_models(
             catalog,
             comparison=comparison,
