@@ -27,10 +27,10 @@ class PlainFlow(LazyFlow[P, R]):
 
     def run_bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         """Run the flow, and return its value."""
-        if not runs_directly():
-            value: R = self.flow.run(args, kwargs)
-            return value
         bound = self.signature.bind(*args, **kwargs)
+        if not runs_directly():
+            value: R = self.flow.run(bound)
+            return value
         bound.apply_defaults()
         function: Callable[..., R] = self.function
         with direct_call(), named(self.name):

@@ -1,5 +1,6 @@
 """What a flow that returns a plain value is to Prefect."""
 
+import inspect
 from typing import Any
 
 from prefect import Flow
@@ -21,10 +22,10 @@ class PrefectPlainFlow(Flow[..., Any]):
             called.function, name=called.name, persist_result=False, on_running=[_announce]
         )
 
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(self, bound: inspect.BoundArguments) -> Any:
         """Run the flow as a flow run, and return its value."""
         start_embedded_server()
-        return super().__call__(*args, **kwargs)
+        return super().__call__(*bound.args, **bound.kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Do what calling the `PlainFlow` does."""

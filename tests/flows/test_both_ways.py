@@ -173,6 +173,8 @@ def test_a_flow_of_a_plain_value_refuses_in_one_sentence_too(way, tmp_path) -> N
         scale_cluster("few", cluster="tcp://127.0.0.1:1")
     with pytest.raises(InputError, match=r"promote-models .* catalog 3: Input should be"):
         promote_models(3, models="b", store=store)
+    with pytest.raises(TypeError, match="missing a required argument: 'catalog'"):
+        promote_models()
     assert not store.exists()
     assert tidy_store(keep_last="2", store=store).runs == {}
     assert runs_directly() is (way == "direct")
