@@ -24,7 +24,8 @@ R = TypeVar("R")
 class LazyFlow(Generic[P, R]):
     """Stands for a flow of Prefect's, which is made when somebody asks for something of it.
 
-    A call without a server needs nothing of Prefect.
+    A call without a server needs nothing of Prefect. It is not an `ABC`, since to ask whether
+    something is one looks at its `__class__`, which loads Prefect here.
     """
 
     def __init__(self, fn: Callable[..., R], name: str, signature: inspect.Signature) -> None:
