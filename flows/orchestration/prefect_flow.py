@@ -202,14 +202,14 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
         try:
             return super().validate_parameters(parameters)
         except ParameterTypeError as error:
-            raise mistaken(self.name, error) from None
+            raise input_error(self.name, error) from None
 
     def serialize_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters as Prefect may store them: small plain values, or a type's name."""
         return {key: _stored(value) for key, value in parameters.items()}
 
 
-def mistaken(flow: str, error: ParameterTypeError) -> InputError:
+def input_error(flow: str, error: ParameterTypeError) -> InputError:
     """Return what to raise where Prefect finds parameters of a wrong type."""
     cause = error.__context__
     if isinstance(cause, ValidationError):

@@ -10,7 +10,7 @@ from prefect.exceptions import ParameterTypeError
 from partwise.flows.orchestration.announcement import announce_schedule
 from partwise.flows.orchestration.embedded_server import start_embedded_server
 from partwise.flows.orchestration.plain_flow import PlainFlow
-from partwise.flows.orchestration.prefect_flow import mistaken
+from partwise.flows.orchestration.prefect_flow import input_error
 
 
 class PrefectPlainFlow(Flow[..., Any]):
@@ -40,7 +40,7 @@ class PrefectPlainFlow(Flow[..., Any]):
         try:
             return super().validate_parameters(parameters)
         except ParameterTypeError as error:
-            raise mistaken(self.name, error) from None
+            raise input_error(self.name, error) from None
 
 
 def _announce(flow: Flow[Any, Any], flow_run: FlowRun, state: State[Any]) -> None:
