@@ -469,9 +469,9 @@ for name in [name for name in os.environ if name.startswith("PREFECT_")]:
 os.environ["PREFECT_HOME"] = {str(tmp_path)!r}
 import pyarrow as pa
 import partwise
-from partwise import LocalCluster, PickleSerde, Store, StoreBlock, map_partitions, tidy_store
+from partwise import LocalCluster, StoreBlock, map_partitions, tidy_store
 
-for name in partwise.flows.__all__:
+for name in partwise.__all__:
     getattr(partwise, name)
 
 def count(data, context):
