@@ -91,8 +91,15 @@ _MODULES = {
     "partwise.runs.layout": ("lay_out",),
     "partwise.reports.report": ("write_report",),
     "partwise.errors": (
-        *("PartwiseError", "InputError", "SourceError", "ColumnError", "NullKeyError"),
-        *("KeyClassError", "RunIdError", "FunctionError", "TrustError", "SerdeError"),
+        *("PartwiseError", "InputError", "ArgumentError", "SourceError", "ColumnError"),
+        *(
+            "NullKeyError",
+            "KeyClassError",
+            "RunIdError",
+            "FunctionError",
+            "TrustError",
+            "SerdeError",
+        ),
         *("UnkeptModelError", "UnknownFeatureError"),
         *("UnknownModelTypeError", "OpsetError", "CheckpointError", "StoreError", "ScratchError"),
         *("RunExistsError", "RunNotFoundError", "DatasetNotFoundError", "RunBusyError"),

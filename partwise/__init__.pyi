@@ -21,6 +21,7 @@ from partwise.engine.options import ExecutionOptions
 from partwise.engine.scaling import ScalingConfig
 from partwise.environments.environment import Environment
 from partwise.errors import (
+    ArgumentError,
     ArtifactNotFoundError,
     CatalogConflictError,
     CatalogNotFoundError,
@@ -266,6 +267,7 @@ __all__ = [
     "write_report",
     "PartwiseError",
     "InputError",
+    "ArgumentError",
     "SourceError",
     "ColumnError",
     "NullKeyError",

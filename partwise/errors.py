@@ -2,6 +2,7 @@
 
     PartwiseError
     ├── InputError (ValueError)            what the caller gave cannot be used; nothing was written
+    │   ├── ArgumentError (TypeError)      no such argument of a flow, or one that it lacks
     │   ├── SourceError                    rows cannot be read, or there are none
     │   │   └── NoRowsError                a filter, or a choice of keys, leaves no row
     │   ├── ColumnError                    a column is missing, twice, or of an unfit type
@@ -75,6 +76,10 @@ class InputError(PartwiseError, ValueError):
     """What the caller gave cannot be used; nothing was written."""
 
     final = True
+
+
+class ArgumentError(InputError, TypeError):
+    """A call of a flow lacks an argument, or has one that the flow does not have."""
 
 
 class SourceError(InputError):

@@ -9,8 +9,9 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from partwise.errors import InputError, PartwiseError
+from partwise.errors import ArgumentError, InputError, PartwiseError
 from partwise.flows.orchestration.python_signature import python_signature
+from partwise.formatting import did_you_mean
 from partwise.processes.garbage import collecting_rarely
 from partwise.stand_ins import load
 
@@ -80,6 +81,22 @@ class LazyFlow(Generic[P, R]):
     @abstractmethod
     def run_bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         """Run the flow with the arguments of a call."""
+
+    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+        """Return the arguments of a call by name.
+
+        Raises:
+            ArgumentError: One is missing, given twice, or not one of the flow's.
+        """
+        try:
+            return self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            known = self.signature.parameters
+            unknown = next((name for name in kwargs if name not in known), None)
+            if unknown is None:
+                raise ArgumentError(f"{self.__name__}(): {error}.") from None
+            hint = did_you_mean(unknown, known) or f" help({self.__name__}) shows them all."
+            raise ArgumentError(f"{self.__name__}() has no argument {unknown!r}.{hint}") from None
 
     @functools.cached_property
     def _model(self) -> type[BaseModel]:

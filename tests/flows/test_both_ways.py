@@ -26,6 +26,7 @@ from partwise.calls.call import Call
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.scaling import ScalingConfig
 from partwise.errors import (
+    ArgumentError,
     ColumnError,
     InputError,
     RunCancelledError,
@@ -158,6 +159,21 @@ def test_a_mistake_is_raised_without_the_frames_of_an_engine(call) -> None:
         files = [Path(str(entry.path)).name for entry in error.traceback]
         assert set(files) == {"test_both_ways.py", "lazy_flow.py"}
         assert error.value.__suppress_context__
+
+
+def test_a_misspelt_argument_is_named_with_what_it_may_mean(way, tmp_path) -> None:
+    mistakes = (
+        (map_partitions, {"stoer": tmp_path}, r"map_partitions\(\) .* 'stoer'\. .* mean 'store'\?"),
+        (tidy_store, {"zzz": 1}, r"^tidy_store\(\) has no argument 'zzz'\. help\(tidy_store\) "),
+        (map_partitions, {}, r"^map_partitions\(\): missing a required argument: 'data'\.$"),
+    )
+    for called, arguments, sentence in mistakes:
+        with pytest.raises(ArgumentError, match=sentence) as caught:
+            called(**arguments)
+        assert isinstance(caught.value, TypeError)
+        files = {Path(str(entry.path)).name for entry in caught.traceback}
+        assert files == {"test_both_ways.py", "lazy_flow.py"}
+    assert runs_directly() is (way == "direct")
 
 
 def test_a_flow_of_a_plain_value_refuses_in_one_sentence_too(way, tmp_path) -> None:
