@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import ComputedFieldInfo, FieldInfo
 
 from partwise.errors import InputError
+from partwise.mistakes import describe_mistakes
 from partwise.renamed import is_called_now
 
 
@@ -20,7 +21,8 @@ class Settings(BaseModel):
     A field with `kw_only=False` may be given by its place.
 
     Raises:
-        InputError: Another value is given without its name, or one twice.
+        InputError: A value cannot be used or is missing, or there is no setting of its name;
+            another value than such is given without its name, or one twice.
     """
 
     model_config = ConfigDict(field_title_generator=field_title)
@@ -28,7 +30,15 @@ class Settings(BaseModel):
     def __init__(self, *values: Any, **named: Any) -> None:
         if values:
             named = _by_name(type(self), values, named)
-        super().__init__(**named)
+        try:
+            super().__init__(**named)
+        except ValidationError as error:
+            kind = type(self)
+            hides_values = kind.model_config.get("hide_input_in_errors", False)
+            mistakes = describe_mistakes(error, kind.model_fields, hides_values=hides_values)
+            raise InputError(
+                f"{kind.__name__} has settings that it cannot use: {mistakes}"
+            ) from None
 
     @model_validator(mode="before")
     @classmethod

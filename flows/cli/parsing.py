@@ -121,8 +121,12 @@ def build_settings(kind: Callable[..., T], **settings: Any) -> T:
 
     try:
         return kind(**settings)
-    except ValidationError as error:
-        raise InputError(_describe_first(error, _FLAGS)) from error
+    except (ValidationError, InputError) as error:
+        # Settings say it in words of Python.
+        cause = error if isinstance(error, ValidationError) else error.__context__
+        if not isinstance(cause, ValidationError):
+            raise
+        raise InputError(_describe_first(cause, _FLAGS)) from cause
 
 
 def describe_wrong_option(error: CycloptsError) -> str | None:

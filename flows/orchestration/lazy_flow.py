@@ -12,11 +12,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from partwise.errors import ArgumentError, InputError, PartwiseError
 from partwise.flows.orchestration.python_signature import python_signature
 from partwise.formatting import did_you_mean
+from partwise.mistakes import describe_mistakes
 from partwise.processes.garbage import collecting_rarely
 from partwise.stand_ins import load
-
-MOST_MISTAKES = 4
-"""So many stand in one message."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -118,16 +116,9 @@ class LazyFlow(Generic[P, R]):
         try:
             return dict(self._model.model_validate(parameters))
         except ValidationError as error:
-            raise InputError(describe_mistakes(self.name, error)) from None
+            raise InputError(describe_call(self.name, error)) from None
 
 
-def describe_mistakes(flow: str, error: ValidationError) -> str:
+def describe_call(flow: str, error: ValidationError) -> str:
     """Return in one line what is wrong with the parameters of a call."""
-    mistakes = []
-    for mistake in error.errors(include_url=False)[:MOST_MISTAKES]:
-        # For a union, pydantic puts the branches' own names between those of the fields.
-        names = [str(name) for name in mistake["loc"] if str(name).isidentifier()]
-        value = mistake["input"]
-        seen = f" {value!r}" if isinstance(value, str | int | float) else ""
-        mistakes.append(f"{'.'.join(names)}{seen[:80]}: {mistake['msg']}")
-    return f"The call of {flow} has parameters that it cannot use: {'; '.join(mistakes)}."
+    return f"The call of {flow} has parameters that it cannot use: {describe_mistakes(error)}"

@@ -35,7 +35,7 @@ from partwise.errors import InputError, PartwiseError, RunCancelledError, RunFai
 from partwise.flows.orchestration.announcement import announce, announce_schedule
 from partwise.flows.orchestration.embedded_server import forget_unsent, start_embedded_server
 from partwise.flows.orchestration.endings import mask_logs, result_of
-from partwise.flows.orchestration.lazy_flow import describe_mistakes
+from partwise.flows.orchestration.lazy_flow import describe_call
 from partwise.flows.orchestration.run_flow import Opaque, RunFlow, is_plain, own_run_id
 from partwise.flows.orchestration.states import ended_early, refused, state_of, unexpected
 from partwise.flows.orchestration.suspension import suspension
@@ -213,7 +213,7 @@ def input_error(flow: str, error: ParameterTypeError) -> InputError:
     """Return what to raise where Prefect finds parameters of a wrong type."""
     cause = error.__context__
     if isinstance(cause, ValidationError):
-        return InputError(describe_mistakes(flow, cause))
+        return InputError(describe_call(flow, cause))
     return InputError(f"{flow}: {' '.join(str(error).split())}")
 
 

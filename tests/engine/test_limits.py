@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from distributed import system
-from pydantic import ValidationError
 
 from partwise.engine.limits import Limits, memory_limit, smallest_memory_limit
 from partwise.engine.options import ExecutionOptions
+from partwise.errors import InputError
 
 LIMITS = Limits(timeout_s=None, memory_bytes=None, slots_per_host=4)
 TOTAL = 100 << 30
@@ -73,5 +73,5 @@ def test_gpus_are_whole_ones_or_a_part_of_one() -> None:
     assert given == [0, 1, 2, 0.25]
     assert [type(gpus) for gpus in given] == [int, int, int, float]
     for wrong in (1.5, -1, float("nan")):
-        with pytest.raises(ValidationError):
+        with pytest.raises(InputError):
             ExecutionOptions(gpus=wrong)

@@ -5,12 +5,11 @@ import pickle
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from partwise.environments.environment import Environment, without_passwords
 from partwise.environments.requirement_files import read_requested
 from partwise.environments.resolution import resolve
-from partwise.errors import PackageError
+from partwise.errors import InputError, PackageError
 from tests.environments.wheels import make_wheel
 
 
@@ -176,7 +175,7 @@ def test_a_password_is_in_no_text_of_an_environment(address, tmp_path) -> None:
         with pytest.raises(PackageError) as caught:
             resolve(each)
         shown += [str(caught.value), repr(caught.value.__cause__), repr(caught.value.__context__)]
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(InputError) as refused:
         Environment(index_url=address, user_managed=True)
     shown.append(str(refused.value))
     for text in shown:
@@ -205,7 +204,7 @@ def test_an_address_without_a_password_stays_as_it_is(address) -> None:
     ],
 )
 def test_what_does_not_go_together_is_refused(asked) -> None:
-    with pytest.raises(ValidationError, match=r"go together|no package"):
+    with pytest.raises(InputError, match=r"go together|no package"):
         Environment(**asked)
 
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from partwise.errors import ColumnError
+from partwise.errors import ColumnError, InputError
 from partwise.evaluation import Backtest, Evaluation, HoldoutByTime
 from partwise.outcomes import Skip
 
@@ -178,7 +178,7 @@ def test_a_column_of_nulls_is_refused():
      {"horizon": float("nan")}, {"horizon": 1, "windows": 0}, {"horizon": 1, "step": "x"}],
 )  # fmt: skip
 def test_periods_without_a_length_are_refused(settings):
-    with pytest.raises(ValidationError):
+    with pytest.raises(InputError):
         Backtest(time="t", **settings)
 
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prefect.client.schemas.objects import Flow, FlowRun
-from pydantic import ValidationError
 
 from partwise.errors import InputError
 from partwise.scripts.infrastructure import (
@@ -283,11 +282,11 @@ def test_settings_are_written_down_and_read_again(chosen: dict[str, Any]) -> Non
         ("environment_variables", {"A=B": "1"}, "cannot be set"),
         ("environment_variables", {"": "1"}, "cannot be set"),
         ("environment_variables", {"PREFECT__FLOW_RUN_ID": "1"}, "Prefect's own"),
-        ("image_name", "a:1", "Extra inputs"),
+        ("image_name", "a:1", r"no image_name \(did you mean image\?\)"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(setting: str, value: Any, words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
+    with pytest.raises(InputError, match=words):
         Infrastructure(**{setting: value})
 
 
@@ -297,10 +296,9 @@ def test_a_priority_is_taken_as_azureml_writes_it(name) -> None:
 
 
 def test_a_password_in_the_place_of_a_block_is_not_repeated() -> None:
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(InputError) as caught:
         Infrastructure(registry_credentials="hunter2")
-    told = [error["msg"] for error in caught.value.errors()]
-    assert "hunter2" not in str(told)
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -318,5 +316,5 @@ def test_an_image_of_one_version_is_taken(image: str) -> None:
 
 
 def test_two_words_for_one_label_are_refused() -> None:
-    with pytest.raises(ValidationError, match="give one of the two"):
+    with pytest.raises(InputError, match="give one of the two"):
         Infrastructure(vm_class="a", node_selector={"node.kubernetes.io/instance-type": "b"})

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from partwise.connector.context import MemoryLink, PartitionContext
 from partwise.connector.data_connector import DataConnector
@@ -369,7 +369,7 @@ def test_settings_of_best_come_back_from_json():
     ],
 )
 def test_wrong_settings_are_refused_at_once(wrong, reason):
-    with pytest.raises(ValidationError, match=reason):
+    with pytest.raises(InputError, match=reason):
         wrong()
 
 

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
@@ -414,7 +413,7 @@ def test_a_label_that_is_no_class_is_refused():
     ],
 )
 def test_what_would_depend_on_the_division_is_refused_before_anything_starts(params, reason):
-    with pytest.raises(ValidationError, match=reason):
+    with pytest.raises(InputError, match=reason):
         DistributedLightGBM(label="number", params=params)
 
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from pydantic import ValidationError
 
 from partwise import (
     Backtest,
@@ -223,14 +222,14 @@ def test_a_metric_without_a_value_loses(table):
     ],
 )
 def test_what_cannot_be_searched_is_refused(options, message):
-    with pytest.raises(ValidationError, match=message):
+    with pytest.raises(InputError, match=message):
         Tuned(LightGBMTrainer(label="y"), **options)
 
 
 def test_a_trainer_that_is_tuned_has_no_holdout_of_its_own():
-    with pytest.raises(ValidationError, match="give holdout to Tuned"):
+    with pytest.raises(InputError, match="give holdout to Tuned"):
         Tuned(LightGBMTrainer(label="y", holdout=HoldoutFraction(fraction=0.5)), SPACE)
-    with pytest.raises(ValidationError, match="a Tuned cannot be tuned"):
+    with pytest.raises(InputError, match="a Tuned cannot be tuned"):
         Tuned(Tuned(LightGBMTrainer(label="y"), SPACE), SPACE)
 
 
@@ -407,5 +406,5 @@ def test_a_train_function_needs_a_label(table):
         Tuned(fit_slope, {"penalty": [1.0]}).check(table.schema)
     with pytest.raises(ColumnError, match="'sales' is missing"):
         Tuned(fit_slope, {"penalty": [1.0]}, label="sales").check(table.schema)
-    with pytest.raises(ValidationError, match="predicts 'y', and Tuned 'a'"):
+    with pytest.raises(InputError, match="predicts 'y', and Tuned 'a'"):
         Tuned(LightGBMTrainer(label="y"), SPACE, label="a")

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from partwise.compat.snowflake.stages import own_rows
 from partwise.connector.data_connector import DataConnector
 from partwise.engine.scaling import ALL, ScalingConfig
@@ -78,11 +76,7 @@ class BoostingEstimator(ABC):
             raise InputError(f"label_col names {len(labels)} columns: give one.")
         from partwise.flows import train_distributed
 
-        try:
-            trainer = self._trainer(dict(self._settings), features, labels[0])
-        except ValidationError as error:
-            said = "; ".join(each["msg"].removeprefix("Value error, ") for each in error.errors())
-            raise InputError(f"params={self._settings} cannot be used: {said}") from error
+        trainer = self._trainer(dict(self._settings), features, labels[0])
         run = train_distributed(
             own_rows(dataset),
             trainer,

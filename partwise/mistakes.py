@@ -1,0 +1,47 @@
+"""What pydantic refuses, in sentences of ours."""
+
+from collections.abc import Collection
+from typing import Any
+
+from pydantic import ValidationError
+
+from partwise.formatting import nearest
+
+MOST_MISTAKES = 4
+"""So many stand in one message."""
+_LONGEST_VALUE = 80
+
+
+def describe_mistakes(
+    error: ValidationError, known: Collection[str] = (), *, hides_values: bool = False
+) -> str:
+    """Return in one line what is wrong with some values.
+
+    Args:
+        error: Of pydantic.
+        known: Names that the values may have, of which an unknown one may be a misspelling.
+        hides_values: Whether values may be secret.
+
+    Example:
+        >>> describe_mistakes(error, ["rounds", "seed"])  # doctest: +SKIP
+        "there is no rouns (did you mean rounds?); seed -1: Input should be greater than 0."
+    """
+    found = error.errors(include_url=False)[:MOST_MISTAKES]
+    text = "; ".join(_describe(mistake, known, hides_values) for mistake in found)
+    return text if text.endswith("?") else f"{text}."
+
+
+def _describe(mistake: Any, known: Collection[str], hides_value: bool) -> str:
+    # For a union, pydantic puts the branches' own names between those of the fields.
+    names = [str(name) for name in mistake["loc"] if str(name).isidentifier()]
+    place = ".".join(names)
+    if mistake["type"] == "extra_forbidden":
+        meant = nearest(place, known, most=1) if len(names) == 1 else []
+        return f"there is no {place}" + (f" (did you mean {meant[0]}?)" if meant else "")
+    value = mistake["input"]
+    # A message of ours has the value in it, unless that may be a password in a wrong place.
+    is_shown = not hides_value and mistake["type"] != "value_error"
+    is_shown = is_shown and isinstance(value, str | int | float)
+    seen = f" {value!r}"[:_LONGEST_VALUE] if is_shown else ""
+    reason = str(mistake["msg"]).removeprefix("Value error, ").rstrip(".")
+    return f"{place}{seen}: {reason}" if place else reason
