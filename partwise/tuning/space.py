@@ -17,12 +17,13 @@ from pydantic import (
 )
 
 from partwise.errors import InputError
+from partwise.settings import Settings
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
 
 
-class _Value(BaseModel):
+class _Value(Settings):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
