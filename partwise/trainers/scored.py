@@ -323,7 +323,9 @@ def classes_named(trainer: object) -> tuple[ClassValue, ...]:
     """Return the classes that settings name, be they a trainer or as a document has them."""
     if isinstance(trainer, LabelSettings):
         return trainer.classes
-    return tuple(trainer.get("classes", ())) if isinstance(trainer, dict) else ()
+    classes = trainer.get("classes") if isinstance(trainer, dict) else ()
+    # Of a document nothing has been checked yet.
+    return tuple(classes) if isinstance(classes, list | tuple) else ()
 
 
 def task_of(classes: Sequence[ClassValue]) -> Task:

@@ -393,3 +393,9 @@ def test_on_the_demo_the_best_is_in_the_median_no_worse_than_the_best_single_one
     medians = {name: np.median(values) for name, values in scores.items()}
     assert medians.pop("best") <= min(medians.values())
     assert len(medians) == 3
+
+
+@pytest.mark.parametrize("candidates", [None, 3, [{"classes": 3}], [{"classes": None}]])
+def test_candidates_that_are_none_are_refused(candidates) -> None:
+    with pytest.raises(InputError, match="cannot use: candidates"):
+        Best(candidates=candidates)

@@ -130,7 +130,10 @@ class Best(HoldoutTrainer):
         """Have the classes that the first candidate names which names any."""
         if not isinstance(given, dict) or given.get("classes"):
             return given
-        named = (classes_named(each) for each in given.get("candidates", ()))
+        candidates = given.get("candidates")
+        if not isinstance(candidates, list | tuple):
+            return given
+        named = (classes_named(each) for each in candidates)
         return {**given, "classes": next(filter(None, named), ())}
 
     @model_validator(mode="after")
