@@ -80,7 +80,7 @@ class LazyFlow(Generic[P, R]):
     def run_bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         """Run the flow with the arguments of a call."""
 
-    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
         """Return the arguments of a call by name.
 
         Raises:

@@ -27,7 +27,7 @@ class PlainFlow(LazyFlow[P, R]):
 
     def run_bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         """Run the flow, and return its value."""
-        bound = self.bound(args, kwargs)
+        bound = self.bind(args, kwargs)
         if not runs_directly():
             value: R = self.flow.run(bound)
             return value

@@ -87,7 +87,7 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
             if has_own_process():
                 collect_rarely()
             announce_schedule()
-            arguments = called.fill_in(called.bound(args, kwargs).arguments)
+            arguments = called.fill_in(called.bind(args, kwargs).arguments)
             with suspension() as suspended:
                 state = suspended.settle(self._end_of(arguments))
             _keep_end(state)

@@ -109,7 +109,7 @@ class RunFlow(LazyFlow[P, R]):
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
         """Return the arguments of a call by name, with data as Prefect is to leave it."""
         self.refuse_old_names(kwargs)
-        bound = self.bound(args, kwargs)
+        bound = self.bind(args, kwargs)
         for key in self.opaque:
             if not is_plain(bound.arguments.get(key)):
                 bound.arguments[key] = Opaque(bound.arguments[key])
