@@ -92,15 +92,8 @@ _MODULES = {
     "partwise.reports.report": ("write_report",),
     "partwise.errors": (
         *("PartwiseError", "InputError", "ArgumentError", "SourceError", "ColumnError"),
-        *(
-            "NullKeyError",
-            "KeyClassError",
-            "RunIdError",
-            "FunctionError",
-            "TrustError",
-            "SerdeError",
-        ),
-        *("UnkeptModelError", "UnknownFeatureError"),
+        *("NullKeyError", "KeyClassError", "RunIdError", "FunctionError", "TrustError"),
+        *("SerdeError", "UnkeptModelError", "UnknownFeatureError"),
         *("UnknownModelTypeError", "OpsetError", "CheckpointError", "StoreError", "ScratchError"),
         *("RunExistsError", "RunNotFoundError", "DatasetNotFoundError", "RunBusyError"),
         *("CatalogNotFoundError", "CatalogConflictError"),

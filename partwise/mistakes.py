@@ -36,7 +36,11 @@ def _describe(mistake: Any, known: Collection[str], hides_value: bool) -> str:
     names = [str(name) for name in mistake["loc"] if str(name).isidentifier()]
     place = ".".join(names)
     if mistake["type"] == "extra_forbidden":
-        meant = nearest(place, known, most=1) if len(names) == 1 else []
+        # Its own name may be anything, such as max-retries.
+        name = str(mistake["loc"][-1])
+        if not name.isidentifier():
+            place = ".".join([*names, repr(name)[:_LONGEST_VALUE]])
+        meant = nearest(name, known, most=1) if len(mistake["loc"]) == 1 else []
         return f"there is no {place}" + (f" (did you mean {meant[0]}?)" if meant else "")
     value = mistake["input"]
     # A message of ours has the value in it, unless that may be a password in a wrong place.

@@ -21,8 +21,8 @@ class Settings(BaseModel):
     A field with `kw_only=False` may be given by its place.
 
     Raises:
-        InputError: A value cannot be used or is missing, or there is no setting of its name;
-            another value than such is given without its name, or one twice.
+        InputError: A value cannot be used or is missing, there is no setting of its name, it needs
+            its name and has none, or it is given twice.
     """
 
     model_config = ConfigDict(field_title_generator=field_title)
