@@ -189,6 +189,29 @@ def test_dask_keeps_categories_lists_and_the_rows_once():
     assert len(pickle.dumps(many.to_dask(10))) < 850_000
 
 
+@pytest.mark.parametrize("to_rows", [lambda f: f[::-1], lambda f: f[f.x != 1], lambda f: f[1:]])
+def test_an_index_that_only_counted_is_not_that_of_the_rows_of_a_file(tmp_path, to_rows):
+    frame = to_rows(pd.DataFrame({"x": [0, 1, 2, 3]}))
+    frame.to_parquet(tmp_path / "rows.parquet")
+    data = DataConnector.from_sources(str(tmp_path / "rows.parquet"))
+    found = data.to_pandas()
+    assert found.index.equals(pd.RangeIndex(len(frame)))
+    assert found.x.tolist() == frame.x.tolist()
+    assert list(found.columns) == data.to_arrow().column_names
+    assert data.to_dask().compute().x.tolist() == frame.x.tolist()
+
+
+def test_a_type_of_pandas_own_holds_only_where_the_column_has_it(tmp_path):
+    pd.DataFrame({"x": pd.array([1, None], "Int64"), "y": pd.array([1, None], "Int8")}).to_parquet(
+        tmp_path / "1.parquet"
+    )
+    pd.DataFrame({"x": [1.5], "y": pd.array([2], "Int8")}).to_parquet(tmp_path / "2.parquet")
+    data = DataConnector.from_sources(str(tmp_path))
+    for found in (data.to_pandas(), data.to_dask().compute()):
+        assert found.x.tolist()[::2] == [1.0, 1.5]
+        assert found.y.dtype == "Int8"
+
+
 def test_dask_has_the_index_of_a_pandas_frame_as_a_column():
     whole = pd.array([1, None, 3], "Int64")
     frame = pd.DataFrame({"x": whole, "y": [1.0, 2.0, 3.0]}, pd.Index([7, 8, 9], name="id"))
