@@ -91,12 +91,22 @@ class ChosenKeys:
             values = self.keys[column.name].unique()
             is_plain = column.key_class in (KeyClass.INTEGER, KeyClass.STRING)
             if is_plain and not values.null_count and len(values) <= MOST_PUSHED:
-                found.append([column.name, "in", values.to_pylist()])
+                found.append([column.name, "in", self._values_as_in(selection, column)])
         try:
             replace(selection, conditions=[found]).check_filter()
         except ColumnError:
             return []  # One is beyond its column, such as 300 where that is int8.
         return found
+
+    def _values_as_in(self, selection: Selection, column: KeyColumn) -> list[Any]:
+        """Return the values of a key column as the column of the rows has them."""
+        values: list[Any] = self.keys[column.name].unique().to_pylist()
+        kind = selection.schema.field(column.name).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if column.key_class is KeyClass.INTEGER and not pa.types.is_unsigned_integer(kind):
+            # Keys are their 64 bits: one below 0 stands there as what it is without a sign.
+            return [value - 2**64 if value >= 2**63 else value for value in values]
+        return values
 
 
 class _SelectedSource:

@@ -106,6 +106,18 @@ def test_the_rows_are_those_of_a_plain_filter(case) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int64(), pa.uint64()])
+def test_a_file_is_asked_for_keys_below_0_and_beyond_int64(tmp_path, kind) -> None:
+    keys = [2**64 - 5, 7, 3] if pa.types.is_unsigned_integer(kind) else [-5, 7, 3]
+    path = tmp_path / "rows.parquet"
+    rows = pa.table({"key": pa.array(keys, kind), "x": range(3)})
+    pq.write_table(rows, path, row_group_size=1)
+    columns = key_columns(rows.schema, ["key"])
+    for only in (keys[:1], keys[::2]):
+        expected = {partition_id(key, columns): 1 for key in only}
+        assert rows_by_id(planned(str(path), "key", only)) == expected
+
+
 ROWS = pa.table({"key": ["1", "b", None] * 4, "x": range(12)})
 
 
