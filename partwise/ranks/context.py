@@ -151,7 +151,7 @@ class RankContext:
         self,
         name: str = "train",
         *,
-        equal: bool = True,
+        equal: bool | None = None,
         group: str = "",
         whole: bool = False,
     ) -> "DataConnector":
@@ -164,12 +164,12 @@ class RankContext:
             name: The source's: "train", or a name in the call's `eval_data`.
             equal: Whether all ranks get the same number of rows, and what is left over is left
                 out. Ranks that wait for each other after each batch, as those of PyTorch do,
-                hang where one has a batch more.
+                hang where one has a batch more. None: they do, unless `group` or `whole` is given.
             group: A column whose equal neighbours stay on one rank.
             whole: Whether every rank gets all rows, as of a small table that rows are joined with.
 
         Raises:
-            InputError: There is no such source.
+            InputError: There is no such source; or `equal` and `group` are both given.
 
         Example:
             >>> stores = context.data("stores", whole=True).to_pandas()  # doctest: +SKIP
@@ -178,6 +178,8 @@ class RankContext:
         """
         from partwise.ranks.data import rank_data
 
+        if equal is None:
+            equal = not group
         share = self.share(name, equal=equal and not whole, group=group, whole=whole)
         return rank_data(self, self.files, share)
 

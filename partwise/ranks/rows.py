@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.connector.spooling import map_spooled, write_spooled
-from partwise.errors import ColumnError, SourceError
+from partwise.errors import ColumnError, InputError, SourceError
 from partwise.ranks.gathering import gather_tables
 from partwise.ranks.protocols import Exchange
 from partwise.sources.fragments import Fragment, Selection
@@ -161,6 +161,11 @@ class DividedRows:
         return self._shares[asked]
 
     def _divide(self, equal: bool, group: str, whole: bool) -> SpooledShare:
+        if equal and group:
+            raise InputError(
+                f"The rows {self.name!r} cannot be divided equally and by whole groups of "
+                f"{group!r} at once: leave out equal= or group=."
+            )
         counts = self._count()
         total = sum(counts)
         # Of the rows of all ranks: each of them refuses, and none is left to wait for the others.

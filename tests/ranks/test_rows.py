@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partwise.errors import ColumnError, SourceError
+from partwise.errors import ColumnError, InputError, SourceError
 from partwise.ranks.context import RankContext
 from partwise.ranks.global_categories import global_categories
 from partwise.ranks.global_labels import global_label_counts
@@ -117,6 +117,24 @@ def test_a_group_that_is_not_ascending_is_refused(tmp_path, groups, reason):
         run_rank_threads(
             2, lambda c: c.share(group="queries"), {"train": fragments_of(table)}, tmp_path
         )
+
+
+def test_whole_groups_are_no_equal_shares(tmp_path):
+    table = numbered(10).append_column("user", pa.array([0] * 3 + [1] * 4 + [2] * 3))
+    source = {"train": fragments_of(table)}
+
+    def users(context: RankContext):
+        return set(context.data(group="user").to_numpy("user"))
+
+    found = run_rank_threads(2, users, source, tmp_path)
+    assert found[0] | found[1] == {0, 1, 2}
+    assert not found[0] & found[1]
+    for read in (
+        lambda context: context.share(equal=True, group="user"),
+        lambda context: context.data(equal=True, group="user"),
+    ):
+        with pytest.raises(InputError, match="cannot be divided equally and by whole groups"):
+            run_rank_threads(2, read, source, tmp_path)
 
 
 def test_rows_that_are_none_are_refused_by_every_rank(tmp_path):
