@@ -1,5 +1,6 @@
 """What the flow of a study decides before a trial begins: most refusals are here."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,6 +44,10 @@ from partwise.tuning.space import Space, SpaceFunction, parse_space
 DEFAULT_HOLDOUT = HoldoutFraction()
 DEFAULT_SCALING = ScalingConfig()
 NO_SOURCES: Mapping[str, Source] = {}
+# Of XGBoost those by which its `EarlyStopping` goes, of LightGBM those of its `early_stopping`.
+_MAXIMIZED_BY_BOOSTING = re.compile(
+    r"(auc|aucpr|auc_mu|average_precision|ndcg|map|pre|(interval-regression-)?accuracy)(@\d+)?-?"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,9 +194,19 @@ def _scored_gang(gang: GangPlan, call: TuneCall) -> _Scored:
         raise InputError(
             "Ranks hold out no rows: leave out holdout= and fit_on=, and give eval_data=."
         )
-    known = {*MAXIMIZED} | {f"{each}_{name}" for each in gang.sources for name in MAXIMIZED}
-    maximized = call.direction == "maximize" if call.direction else name in known
+    maximized = call.direction == "maximize" if call.direction else _is_maximized(name, gang)
     return _Scored(function=gang.function, metric=name, maximized=maximized)
+
+
+def _is_maximized(name: str, gang: GangPlan) -> bool:
+    """Whether more of a metric of rank 0 is better, as its name says."""
+    plain = next(
+        (name[len(each) + 1 :] for each in gang.sources if name.startswith(f"{each}_")), name
+    )
+    if not isinstance(gang.function, DistributedBoosting):
+        return plain in MAXIMIZED
+    own = gang.function.metric_function.rpartition(":")[2]
+    return plain != own and _MAXIMIZED_BY_BOOSTING.fullmatch(plain) is not None
 
 
 def _check_numbers(call: TuneCall) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pydantic import ValidationError
 
 from partwise.engine.assignment import Execution, work_file
 from partwise.engine.driver.cluster_watch import ClusterWatch, Logger
@@ -28,6 +29,7 @@ from partwise.gangs.events import GangEvent
 from partwise.gangs.placement import Placement, replace_lost
 from partwise.gangs.spec import FunctionTarget, GangSpec, RankEnd
 from partwise.gangs.work import GangPayload, RankSource, TrainRankWork
+from partwise.mistakes import describe_mistakes
 from partwise.models.serdes import ModelSerde
 from partwise.outcomes import PartitionStatus, RunStatus, Stop
 from partwise.runs.bundle import LOG_FILENAME, StoredArtifact
@@ -73,9 +75,9 @@ def with_settings(function: Callable[..., Any], settings: Mapping[str, Any]) -> 
     given["rounds"] = settings.get("rounds", function.rounds)
     try:
         return type(function).model_validate(given)
-    except ValueError as error:
+    except ValidationError as error:
         raise InputError(
-            f"The trainer cannot have the settings {dict(settings)}: {error}"
+            f"The trainer cannot have the settings {dict(settings)}: {describe_mistakes(error)}"
         ) from None
 
 

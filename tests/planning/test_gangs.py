@@ -6,12 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from partwise import DistributedLightGBM, DistributedXGBoost, ScalingConfig
-from partwise.calls.one_model import DistributedCall
+from partwise import DistributedLightGBM, DistributedXGBoost, ScalingConfig, choice
+from partwise.calls.one_model import DistributedCall, TuneCall
 from partwise.engine.scaling import ClusterWorker
 from partwise.gangs.placement import Placement, place_ranks
 from partwise.planning import gang
 from partwise.planning.gang import prepare_gang
+from partwise.planning.study import prepare_study
 from partwise.sources.opening import open_source
 
 ROWS = pa.table({"x": np.arange(90.0), "kind": np.arange(90) % 3, "y": np.arange(90.0) % 2})
@@ -20,6 +21,21 @@ WORKERS = [
     for place in range(3)
 ]
 XGBOOST, LIGHTGBM = DistributedXGBoost(label="y"), DistributedLightGBM(label="y")
+
+
+SPACE = {"max_depth": choice([1, 2])}
+MORE_IS_BETTER = ["auc", "aucpr", "average_precision", "ndcg@3", "ndcg@3-", "map"]
+LESS_IS_BETTER = ["rmse", "mape", "logloss", "l2", "precision_loss", "auc_of"]
+
+
+@pytest.mark.parametrize("metric", MORE_IS_BETTER + LESS_IS_BETTER)
+def test_what_is_better_of_a_metric_of_a_library_says_its_name(metric):
+    for trainer in (XGBOOST, LIGHTGBM):
+        own = trainer.model_copy(update={"metric_function": f"mine:{metric}"})
+        for function, wanted in ((trainer, metric in MORE_IS_BETTER), (own, False)):
+            call = TuneCall(ROWS, function, SPACE, metric=f"late_{metric}")
+            plan = prepare_study(call, open_source(ROWS), {"late": open_source(ROWS)})
+            assert plan.search.maximized is wanted
 
 
 def of_function(context):
