@@ -345,6 +345,26 @@ def test_own_objective_and_metric_give_the_same_on_any_ranks(tmp_path):
     )
 
 
+prediction_error = greatest_error
+
+
+def test_less_of_an_own_metric_is_better_whatever_it_is_called(tmp_path):
+    rows, held_out = make_rows(300, seed=1), make_rows(80, seed=2)
+    fields = {"label": "number", "early_stopping_rounds": 5, "rounds": 30}
+    fields["params"] = {"base_score": 0.0, "disable_default_eval_metric": True}
+    kept = [
+        train(
+            tmp_path,
+            rows,
+            evals={"held_out": (held_out, [])},
+            metric_function=f"{__name__}:{name}",
+            **fields,
+        ).metrics["rounds"]
+        for name in ("greatest_error", "prediction_error")
+    ]
+    assert kept[0] == kept[1] > 1
+
+
 def test_training_goes_on_from_a_model(tmp_path):
     rows = make_rows(300, seed=2)
     fields = {"params": {"objective": "binary:logistic"}}

@@ -346,6 +346,8 @@ class _Training:
                 obj=self.objective,
                 custom_metric=self.metric,
                 early_stopping_rounds=self.stopping_rounds,
+                # XGBoost takes more for better where a function's name begins with "pre" or "map".
+                maximize=False if self.metric else None,
                 callbacks=[_progress(context, self.rounds)] if context.rank == 0 else None,
                 evals_result=history,
                 verbose_eval=False,
