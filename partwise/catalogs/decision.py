@@ -346,7 +346,7 @@ def _fresh(
         tables.append(table.take(pa.array(field.newcomers[keys, place])))
         order.append(keys)
     at = np.concatenate(order)
-    rows = pa.concat_tables(tables)
+    rows = pa.concat_tables(tables, promote_options="permissive")
     count = len(at)
     values: dict[str, Any] = {
         # Null: the version that is made fills it in.
@@ -400,7 +400,8 @@ def _with_fresh(
             pc.coalesce(kept[kind.name], pa.scalar(version, kind.type)),
         )
         kept = kept.set_column(kept.column_names.index(kind.name), kind, since)
-    return in_order(pa.concat_tables([kept, fresh.select(kept.column_names)]))
+    both = [kept, fresh.select(kept.column_names)]
+    return in_order(pa.concat_tables(both, promote_options="permissive"))
 
 
 def _verdicts(
@@ -431,5 +432,5 @@ def _verdicts(
         rest = unseen.select(keys.column_names)
         rest = rest.append_column("verdict", pa.repeat(UNSEEN, rest.num_rows))
         rest = rest.append_column("reason", pa.repeat("the data has no rows of it", rest.num_rows))
-        table = pa.concat_tables([table, rest], promote_options="default")
+        table = pa.concat_tables([table, rest], promote_options="permissive")
     return table.sort_by("partition_id")

@@ -280,6 +280,17 @@ def test_new_and_named_keys_only():
         decided(TheseKeys(("d",)), [night], base=base)
 
 
+def test_a_key_column_may_have_another_width_than_that_of_the_catalog():
+    base, night = models("old", ["a", "b"]), models("night", ["a", "c"])
+    base = base.set_column(0, "key.shop", base["key.shop"].cast(pa.large_string()))
+    found = decided(NewKeys(), [night], base=base)
+    assert found.champions["key.shop"].to_pylist() == sorted(["a", "b", "c"], key=ids_of)
+    compared = contest(["a"], [(2.0, 1.0)])
+    found = decided(Improvement(), [base, night], base=base, contest=compared, version=4)
+    assert champion(found, "a")["run_id"] == "night"
+    assert verdict(found, "b") == ("unseen", "the data has no rows of it")
+
+
 def test_keys_that_the_data_lacks_for_long_are_retired():
     gone = models("old", ["gone", "lately"], unseen_since=3)
     gone = gone.set_column(
