@@ -148,6 +148,11 @@ def _numpy(values: Any) -> np.ndarray:
 def _as_array(name: str, values: Any) -> Any:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
+    if _is_pandas(values) and not isinstance(values.dtype, np.dtype):
+        # As a frame's: numpy has neither a null among whole numbers nor a zone.
+        return returned_table(values, name)[name]
+    if hasattr(values, "__arrow_c_stream__") and not _is_pandas(values):
+        return pa.chunked_array(values)
     array = _numpy(values)
     if array.dtype == object or _are_changed(values, array):
         with _naming(name, values):

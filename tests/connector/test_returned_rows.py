@@ -285,3 +285,25 @@ def test_masks_and_bytes_of_another_order_are_values_of_their_own(outcome, expec
 def test_values_of_several_kinds_are_refused_with_their_name(outcome, reason):
     with pytest.raises(ColumnError, match=reason):
         returned_table(outcome, "value")
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        pd.Series([2**53 + 1, None, 1], dtype="Int64"),
+        pd.Series([2**53 + 1, None, 1], dtype="int64[pyarrow]"),
+        pd.Series([True, None, False], dtype="boolean"),
+        pd.Series([NOW, None]),
+        pd.Series(["a", None], dtype="category"),
+        pl.Series([2**53 + 1, None, 1]),
+        pl.Series([2**64 - 1, None]),
+        pl.Series([NOW, None]),
+        pl.Series([[1], None]),
+    ],
+    ids=lambda series: f"{type(series).__module__.split('.')[0]}-{series.dtype}",
+)
+def test_a_series_in_a_mapping_has_the_values_that_it_has_in_a_frame(series):
+    """By numpy, 2^53 + 1 became 2^53 where a null stood beside it, and times lost their zone."""
+    made = pd.DataFrame if isinstance(series, pd.Series) else pl.DataFrame
+    frame = returned_table(made({"a": series}), "value")
+    assert returned_table({"a": series}, "value")["a"].equals(frame["a"])
