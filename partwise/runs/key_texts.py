@@ -16,6 +16,8 @@ from partwise.tables.keys.partition_keys import Key, KeyClass, KeyColumn, partit
 
 LONGEST_DIGITS = 14
 """Of the seconds of a duration: those of Python's longest, and one more."""
+_MOST_DIGITS = 76
+"""Of a decimal of Arrow, on either side of the point."""
 
 
 def key_reader(ledger: pa.Table) -> Callable[[int], str]:
@@ -101,6 +103,14 @@ def parse_key_value(text: str, column: KeyColumn) -> Any:
         ) from error
 
 
+def _parse_decimal(text: str) -> Decimal:
+    value = Decimal(text)
+    # Written out, 1E+500000000 takes seconds and half a gigabyte; Arrow has no more than 76 digits.
+    if value.is_finite() and abs(value.adjusted()) > _MOST_DIGITS:
+        raise ValueError("it has more digits than any decimal of Arrow")
+    return value
+
+
 def _parse_timestamp(text: str) -> Any:
     value = dt.datetime.fromisoformat(text)
     # Python's own forgets what is below a microsecond, by which alone two keys may differ.
@@ -131,7 +141,7 @@ _PARSERS: dict[KeyClass, tuple[Callable[[str], Any], str]] = {
     KeyClass.DATE: (dt.date.fromisoformat, "2026-03-01"),
     KeyClass.TIME: (dt.time.fromisoformat, "12:30:00"),
     KeyClass.DURATION: (_parse_duration, "90 (seconds)"),
-    KeyClass.DECIMAL: (Decimal, "19.90"),
+    KeyClass.DECIMAL: (_parse_decimal, "19.90"),
     KeyClass.BINARY: (bytes.fromhex, "00ff"),
     KeyClass.NULL: (lambda text: ("null",).index(text), "null"),
 }

@@ -114,7 +114,15 @@ def test_a_composite_key_has_commas_and_quotes_where_a_value_has_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key_class", "text"), [("integer", "1.5"), ("boolean", "1"), ("binary", "xyz"), ("date", "1")]
+    ("key_class", "text"),
+    [
+        ("integer", "1.5"),
+        ("boolean", "1"),
+        ("binary", "xyz"),
+        ("date", "1"),
+        ("decimal", "1e500000000"),
+        ("decimal", "-1e-99"),
+    ],
 )
 def test_a_key_of_another_class_is_refused(key_class, text) -> None:
     with pytest.raises(KeyClassError, match=f"{text!r} is not of the class {key_class} of the key"):
