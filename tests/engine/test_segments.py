@@ -128,6 +128,10 @@ def test_a_segment_is_due_after_its_time_or_when_it_is_large(store, monkeypatch)
     now[0] = 10.0
     assert writer.is_due
     writer.commit()
+    now[0] = 1000.0
+    assert not writer.is_due, "it holds nothing"
+    now[0] = 10.0
+    writer.add(0, row("b"))
     # The next may take twice as long.
     now[0] = 29.0
     assert not writer.is_due

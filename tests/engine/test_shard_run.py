@@ -110,6 +110,23 @@ def test_a_partition_that_takes_too_long_is_stopped_and_the_rest_goes_on(shard) 
     assert row["seconds"] >= 0.3
 
 
+def test_what_is_done_is_written_while_the_next_one_runs(shard, tmp_path) -> None:
+    begun, store = str(tmp_path / "begun"), str(tmp_path / "store")
+
+    def function(data, context):
+        if not os.path.exists(begun):
+            open(begun, "w").close()
+            return {"x": [1.0]}
+        deadline = time.monotonic() + 60
+        while not (written := list(Path(store).rglob("ledger/*.parquet"))):
+            assert time.monotonic() < deadline, "the first one is not written"
+            time.sleep(0.02)
+        return {"x": [float(len(written))]}
+
+    receipt, _ = shard.run(function, table_of(a=1, b=2), first_segment_s=0.1)
+    assert receipt.counts == {"DONE": 2}
+
+
 def test_a_child_that_is_killed_takes_only_its_partition_along(shard) -> None:
     def function(data, context):
         if context.key == "b":

@@ -19,7 +19,13 @@ from partwise.engine.worker.machine_slots import (
 )
 from partwise.engine.worker.scratch import check_scratch
 from partwise.engine.worker.segments import SegmentWriter
-from partwise.engine.worker.supervisor import Download, OnReport, Supervisor, keep_on
+from partwise.engine.worker.supervisor import (
+    Download,
+    OnReport,
+    Supervisor,
+    do_nothing,
+    keep_on,
+)
 from partwise.engine.written_models import ONLY_PLAIN
 from partwise.environments.building import BuiltEnvironment
 from partwise.runs.bundle import LOG_FILENAME
@@ -42,12 +48,13 @@ def supervise(
     gpus: Sequence[str] = (),
     packages: BuiltEnvironment | None = None,
     on_report: OnReport = keep_on,
+    while_waiting: Callable[[], None] = do_nothing,
 ) -> Supervisor:
     """Return what runs the partitions of a shard, within the limits of an execution.
 
     `work_path` is the local file with the work, `directory` a folder that children keep files in.
     `gpus` are those of its partitions, where the options say how many a partition has. `packages`
-    come before those of this process.
+    come before those of this process. `while_waiting` is called now and then while one runs.
     """
     options = execution.options
     environment = thread_variables(options.cpus)
@@ -69,6 +76,7 @@ def supervise(
         work_name=execution.work_name,
         preloaded=execution.preloaded,
         on_report=on_report,
+        while_waiting=while_waiting,
     )
 
 

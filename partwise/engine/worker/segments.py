@@ -67,7 +67,9 @@ class SegmentWriter:
 
     @property
     def is_due(self) -> bool:
-        """Whether the segment has run long enough, or holds enough."""
+        """Whether the segment has run long enough, or holds enough, and holds anything."""
+        if not self._rows and not self._carried:
+            return False
         if self._bundle.size_bytes + self._output_bytes >= LARGEST_SEGMENT_BYTES:
             return True
         return time.monotonic() - self._began >= self._interval_s

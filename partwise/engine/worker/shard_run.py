@@ -148,8 +148,7 @@ class ShardRun:
                     for row in self._run_all(waiting, packages):
                         counts[row.status] += 1
                         self._reporter.add(row)
-                        if self._writer.is_due:
-                            self._commit()
+                        self._commit_if_due()
                 except ScratchError:
                     # What is done stays; where the store is on the same disk, what was committed.
                     with suppress(PartwiseError):
@@ -167,6 +166,10 @@ class ShardRun:
             complete=counts.total() == partitions,
             damaged=self._damaged,
         )
+
+    def _commit_if_due(self) -> None:
+        if self._writer.is_due:
+            self._commit()
 
     def _commit(self) -> None:
         self._reporter.begin("it writes to the store")
@@ -257,6 +260,8 @@ class ShardRun:
             is_stopped=self._is_stopped,
             gpus=self._gpus,
             packages=packages,
+            # What is done is not to wait for a neighbour that takes hours.
+            while_waiting=self._commit_if_due,
         )
         attempts = Attempts(
             execution=self._execution,

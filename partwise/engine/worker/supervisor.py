@@ -52,6 +52,10 @@ def keep_on(step: int, value: float) -> bool:  # noqa: ARG001 (what reports are 
     return False
 
 
+def do_nothing() -> None:
+    """Have nothing to do while a partition runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Verdict:
     """Why a child is ended, or was found dead."""
@@ -86,6 +90,8 @@ class Supervisor:
     preloaded: Preloaded = NOTHING_LOADED
     """What the child finds loaded."""
     on_report: OnReport = keep_on
+    while_waiting: Callable[[], None] = do_nothing
+    """Called now and then while a partition runs."""
     _artifacts: dict[int, dict[str, bytes]] = field(default_factory=dict)
     _peaks: dict[int, int] = field(default_factory=dict)
     _child: ChildProcess | None = None
@@ -186,6 +192,8 @@ class Supervisor:
                 if self.is_stopped():
                     discard_child()
                     return
+                if verdict is None:
+                    self.while_waiting()
             if verdict is not None:
                 yield from self._bury(child, waiting, verdict)
                 return
