@@ -50,14 +50,25 @@ class CheckpointFolder:
             self._ended.set()
             self._thread.join()
             if code is not None and code >= 0:
-                # The script has ended by itself, so what is there is what it meant to leave.
-                self._seen = _state_of(self._folder)
-                self._keep()
+                self._keep_last()
         return code
+
+    def _keep_last(self) -> None:
+        # The script has ended by itself, so what is there is what it meant to leave.
+        try:
+            self._seen = _state_of(self._folder)
+        except OSError as error:
+            _logger.warning("the last checkpoint was not kept: %s", error)
+            return
+        self._keep()
 
     def _watch(self) -> None:
         while not self._ended.wait(LOOK_S):
-            now = _state_of(self._folder)
+            try:
+                now = _state_of(self._folder)
+            except OSError:
+                # What changes under the walk is looked at again, and is nothing to keep until then.
+                now = ()
             if now == self._seen:
                 self._keep()
             self._seen = now
@@ -80,19 +91,24 @@ class CheckpointFolder:
         self._kept = self._seen
 
     def _copy(self, target: Path) -> None:
-        for name, _, _ in self._seen:
-            path = target / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
+        try:
+            for name, _, _ in self._seen:
+                path = target / name
+                path.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(self._folder / name, path)
-            except FileNotFoundError as error:
-                raise _ChangedError from error
-        if _state_of(self._folder) != self._seen:
+            now = _state_of(self._folder)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise _ChangedError from error
+        if now != self._seen:
             raise _ChangedError
 
 
 def _state_of(folder: Path) -> _State:
-    """Return names, sizes and times of all files of a folder."""
+    """Return names, sizes and times of all files of a folder.
+
+    Raises:
+        OSError: A folder in it vanished meanwhile, or cannot be read.
+    """
     found = []
     for path in sorted(folder.rglob("*")):
         try:

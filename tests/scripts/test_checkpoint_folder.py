@@ -1,5 +1,6 @@
 """The checkpoints folder of a script that is killed: what was kept of it is whole."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -82,7 +83,8 @@ def follow(tmp_path, monkeypatch):
         if not names():
             return code, {}
         newest = start(2).resume_from()
-        return code, {path.name: path.read_text() for path in sorted(newest.iterdir())}
+        files = sorted(path for path in newest.rglob("*") if path.is_file())
+        return code, {path.name: path.read_text() for path in files}
 
     return run
 
@@ -118,3 +120,48 @@ def test_what_a_script_leaves_that_ends_by_itself_is_taken(follow, code):
         sys.exit({code})
     """
     assert follow(script) == (code, {"last.pt": "at the end"})
+
+
+@pytest.fixture
+def vanish(monkeypatch):
+    """Let the folder `model` be gone whenever it is opened for the n-th time of these."""
+    scandir, opened = os.scandir, []
+
+    def at(times):
+        def open_folder(path="."):
+            if str(path).endswith("checkpoints/model"):
+                opened.append(path)
+                if len(opened) in times:
+                    raise FileNotFoundError(2, "No such file or directory", str(path))
+            return scandir(path)
+
+        monkeypatch.setattr(os, "scandir", open_folder)
+
+    return at
+
+
+# The first two are looks, and the third comes after the copy.
+@pytest.mark.parametrize("time", [1, 2, 3])
+def test_folders_that_vanish_while_they_are_looked_at_end_nothing(follow, vanish, time, caplog):
+    vanish({time})
+    script = f"""
+        import os, pathlib, signal, sys, time
+        folder = pathlib.Path(sys.argv[1])
+        (folder / "model").mkdir()
+        for text in ("first", "second"):
+            (folder / "model" / "a").write_text(text)
+            time.sleep({20 * LOOK_S})
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    assert follow(script) == (-9, {"a": "second"})
+    assert not caplog.records
+
+
+def test_a_script_whose_last_checkpoint_cannot_be_read_is_told_so(follow, vanish, caplog):
+    vanish(range(1, 1000))
+    script = """
+        import pathlib, sys
+        (pathlib.Path(sys.argv[1]) / "model").mkdir()
+    """
+    assert follow(script) == (0, {})
+    assert "the last checkpoint was not kept: [Errno 2] No such file" in caplog.text
