@@ -313,16 +313,37 @@ def test_early_stopping_keeps_the_best_round_on_every_rank_alike(start, tmp_path
     assert one.metrics == two.metrics
     rounds = int(one.metrics["rounds"])
     assert rounds == one.model.num_trees() == one.model.best_iteration < 50
-    errors = {
-        n: train(trainer(params=greedy, rounds=n, **from_file), (), parts, sets).metrics[
-            "held out_l2"
-        ]
+    found = {
+        n: train(trainer(params=greedy, rounds=n, **from_file), (), parts, sets).metrics
         for n in range(1, rounds + 4)
         if n + 3 * bool(start) <= rounds + 4
     }
-    best = min(errors, key=errors.__getitem__)
+    best = min(found, key=lambda n: found[n]["held out_l2"])
     assert best + 3 * bool(start) == rounds
-    assert one.metrics["held out_l2"] == errors[best]
+    # Of all sets, and not only of the one that it stops by.
+    for name in ("held out_l2", "own_l2"):
+        assert one.metrics[name] == found[best][name]
+
+
+def test_the_metrics_are_those_of_the_best_round_also_where_nothing_stopped():
+    parts, late, other = TABLE.slice(0, 200), TABLE.slice(200, 200), TABLE.slice(400)
+    settings = trainer(
+        params={**PARAMS, "learning_rate": 0.6, "metric": "l1,l2"},
+        rounds=40,
+        early_stopping_rounds=40,
+        stopping_set="late",
+    )
+
+    def reported(context):
+        result = settings(context)
+        return None if result is None else Result(context.reported, result.metrics)
+
+    result = train(reported, (), parts, {"late": late, "other": other})
+    measured, metrics = result.model["eval_results"], result.metrics
+    assert len(measured["round"]) == 40 > metrics["rounds"]
+    place = measured["round"].index(metrics["rounds"])
+    for name in ("late_l1", "late_l2", "other_l1", "other_l2"):
+        assert metrics[name] == measured[name][place]
 
 
 def test_early_stopping_needs_to_know_its_eval_set():

@@ -202,7 +202,7 @@ def _train(training: RankTraining, network: LightGBMNetwork) -> Trained:
         if earlier is not None:
             # Only its trees: what they predict is where the rows of the data sets begin.
             _safe_call(_LIB.LGBM_BoosterMerge(booster._handle, earlier._handle))
-        best, results, measured = _boost(training, network, booster, objective)
+        best, measured = _boost(training, network, booster, objective)
         if training.gradients is not None and objective != _OWN:
             # By the objective in the text, who loads the model makes predictions of raw ones.
             _set_objective(booster, objective)
@@ -215,7 +215,8 @@ def _train(training: RankTraining, network: LightGBMNetwork) -> Trained:
     booster.pandas_categorical = [
         list(training.categories[name]) for name in training.columns.categorical
     ]
-    metrics = {f"{each[0]}_{each[1]}": float(each[2]) for each in results}
+    kept = measured["round"].index(best) if best else -1
+    metrics = {name: values[kept] for name, values in measured.items() if name != "round"}
     return Trained(
         booster=booster, rounds=booster.current_iteration(), metrics=metrics, measured=measured
     )
@@ -262,10 +263,10 @@ def _dataset(
 
 def _boost(
     training: RankTraining, network: LightGBMNetwork, booster: Any, objective: str
-) -> tuple[int, list[Any], dict[str, list[float]]]:
-    """Train round by round; return the best round, or 0 where all count, and its metrics.
+) -> tuple[int, dict[str, list[float]]]:
+    """Train round by round; return the number of the best round, or 0 where all count.
 
-    Last are the numbers and metrics of all rounds, as columns.
+    Beside it are the numbers and metrics of all rounds, as columns.
     """
     import lightgbm
 
@@ -289,7 +290,6 @@ def _boost(
             verbose=False,
             min_delta=float(training.params.get("early_stopping_min_delta", 0.0)),
         )
-    results: list[Any] = []
     measured: dict[str, list[float]] = {}
     first = booster.current_iteration()
     own = training.gradients
@@ -305,8 +305,10 @@ def _boost(
             _set_objective(booster, objective)
         results = booster.eval_valid(_feval(training))
         measured.setdefault("round", []).append(number + 1)
-        for each in results:
-            measured.setdefault(f"{each[0]}_{each[1]}", []).append(float(each[2]))
+        # A metric of a user's own may have the name of another one: the last one counts.
+        of_round = {f"{each[0]}_{each[1]}": float(each[2]) for each in results}
+        for name, value in of_round.items():
+            measured.setdefault(name, []).append(value)
         if is_own:
             _set_objective(booster, _OWN)
         if stopping is None:
@@ -323,9 +325,8 @@ def _boost(
         try:
             stopping(environment)
         except lightgbm.callback.EarlyStopException as stop:
-            others = [each for each in results if each[0] != looked_at[0][0]]
-            return stop.best_iteration + 1, [*others, *stop.best_score], measured
-    return 0, results, measured
+            return stop.best_iteration + 1, measured
+    return 0, measured
 
 
 def _set_objective(booster: Any, objective: str) -> None:
