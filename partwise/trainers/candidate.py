@@ -44,6 +44,8 @@ class Fit:
     none."""
     rounds: int | None = None
     """The boosting rounds that the model predicts with; None: it has none."""
+    quantile_rounds: tuple[int, ...] = ()
+    """Those of the models of its quantiles, where it has some."""
     task: Task | None = None
     """None: not known, as of a user's function."""
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -84,7 +86,8 @@ class PreparedRows(Protocol):
         Args:
             train: The rows to train on, as bools of shape (n,).
             test: The rows to predict, as bools of shape (n,); None: none.
-            settings: Parameters by name, over those of the trainer; `rounds` among them.
+            settings: Parameters by name, over those of the trainer; `rounds` among them, or a tuple
+                of those of the model and of each of its quantiles.
             watch: Hears how a fit goes on.
 
         Returns:
@@ -113,6 +116,8 @@ class Score:
     """Means over the windows of all metrics of the task."""
     rounds: int | None = None
     """The median of the windows' boosting rounds."""
+    quantile_rounds: tuple[int, ...] = ()
+    """The same of the models of each quantile."""
     last: Fit | None = None
     """That of the last window."""
     reason: str = ""
@@ -145,7 +150,7 @@ def score(
     """
     values: list[float] = []
     measured: list[Mapping[str, float]] = []
-    rounds: list[int] = []
+    rounds: list[tuple[int, ...]] = []
     residuals: list[np.ndarray] = []
     last = None
     reason = ""
@@ -166,13 +171,15 @@ def score(
                 found |= quantile_metrics(predicted.labels, fit.predictions)
             measured.append(found)
         if fit.rounds is not None:
-            rounds.append(fit.rounds)
+            rounds.append((fit.rounds, *fit.quantile_rounds))
         if on_window is not None and place < len(splits) - 1:
             on_window(place, Score(windows=tuple(values)).value)
+    medians = [round(median(each)) for each in zip(*rounds, strict=True)]
     return Score(
         windows=tuple(values),
         metrics=mean_metrics(measured),
-        rounds=round(median(rounds)) if rounds else None,
+        rounds=medians[0] if medians else None,
+        quantile_rounds=tuple(medians[1:]),
         last=last,
         reason=reason,
         residuals=np.concatenate(residuals) if residuals else None,
@@ -201,7 +208,8 @@ def fit_kept(
     settings = dict(settings or {})
     if scored.rounds is not None:
         # Without early stopping, as no rows are left to stop by.
-        settings["rounds"] = scored.rounds
+        of_quantiles = scored.quantile_rounds
+        settings["rounds"] = (scored.rounds, *of_quantiles) if of_quantiles else scored.rounds
     return rows.fit(np.ones(rows.table.num_rows, dtype=bool), None, settings)
 
 

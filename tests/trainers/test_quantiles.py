@@ -160,6 +160,35 @@ def test_the_kept_model_of_all_rows_has_them_too():
     assert len(fit_kept(prepared, scored, "all", None).model.models) == 1
 
 
+@pytest.mark.parametrize("kind", [LightGBMTrainer, XGBoostTrainer])
+def test_each_kept_model_has_the_rounds_at_which_those_that_are_scored_stopped(kind):
+    random = np.random.default_rng(0)
+    x = random.uniform(0, 10, 900)
+    # The mean says nothing, so that its model stops at once; the spread is all that there is.
+    table = pa.table({"day": np.arange(900), "x": x, "y": random.normal(size=900) * (1 + x)})
+    holdout = Backtest(time="day", horizon=150, windows=3)
+    settings = {**OF_X, "rounds": 60, "quantiles": (0.9, 0.1), "early_stopping_rounds": 10}
+    booster = kind(**settings, holdout=holdout)
+    prepared = booster.prepare(DataConnector(table), PartitionContext(seed=3))
+    fits = [prepared.fit(each.train, each.test) for each in holdout.splits(table, 3)]
+
+    def rounds_of(model):
+        counted = "num_trees" if kind is LightGBMTrainer else "num_boosted_rounds"
+        return [getattr(each, counted)() for each in (model.model, *model.models)]
+
+    medians = np.median([rounds_of(fit.model) for fit in fits], axis=0).tolist()
+    assert medians[0] < min(medians[1:])
+
+    for trainer in (
+        booster,
+        Best([booster], holdout=holdout),
+        Tuned(booster, {"max_depth": [6]}, trials=1, holdout=holdout),
+    ):
+        result = train(trainer, table)
+        assert rounds_of(result.model) == medians
+        assert result.metrics["rounds"] == medians[0]
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [

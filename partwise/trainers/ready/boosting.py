@@ -289,7 +289,10 @@ class PreparedBoosting:
         # A table of params has a null where a partition has none of its own.
         of_call = {name: value for name, value in context.params.items() if value is not None}
         of_call |= settings or {}
-        rounds = int(of_call.pop("rounds", trainer.rounds))
+        quantiles = tuple(sorted(trainer.quantiles))
+        rounds = of_call.pop("rounds", trainer.rounds)
+        if not (quantiles and isinstance(rounds, tuple)):
+            rounds = (int(rounds),) * (1 + len(quantiles))
         params = {"objective": trainer.DEFAULT_OBJECTIVE, "seed": context.seed}
         # By the library's first names: an alias would stand beside the name that it is to override.
         params |= trainer._native_names(trainer.params) | trainer._native_names(of_call)
@@ -302,24 +305,24 @@ class PreparedBoosting:
             return Skip(f"too few rows: {n_train} of {trainer.min_rows}")
         data = self._training_data(train, test)
         threads = max(trainer.threads, context.threads)
-        fit = replace(trainer._fit(data, params, rounds, threads, watch), task=task)
-        if not trainer.quantiles:
+        fit = replace(trainer._fit(data, params, rounds[0], threads, watch), task=task)
+        if not quantiles:
             return fit
-        quantiles = tuple(sorted(trainer.quantiles))
         fits = [
-            trainer._fit(data, params | trainer._of_quantile(each), rounds, threads, None)
-            for each in quantiles
+            trainer._fit(data, params | trainer._of_quantile(each), own, threads, None)
+            for each, own in zip(quantiles, rounds[1:], strict=True)
         ]
         model = QuantileModel(
             model=fit.model, quantiles=quantiles, models=tuple(each.model for each in fits)
         )
+        of_quantiles = tuple(each.rounds for each in fits if each.rounds is not None)
+        fit = replace(fit, model=model, quantile_rounds=of_quantiles)
         if fit.predictions is None:
-            return replace(fit, model=model)
+            return fit
         found = [each.predictions for each in fits]
         crossed = (np.diff(np.stack(found), axis=0) < 0).any(axis=0)
         return replace(
             fit,
-            model=model,
             predictions=with_quantiles(fit.predictions, quantiles, found),
             metrics={"crossed": float(crossed.mean())},
         )
