@@ -6,12 +6,17 @@ table. A partition whose model was trained before has the categories of the trai
 their order, and behind them those that the training had not met: a code means what it meant then.
 """
 
+from contextlib import suppress
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from partwise.errors import ColumnError
+from partwise.tables.column_types import is_text
 from partwise.tables.decimals import cast_values
 from partwise.tables.dictionaries import readable_type
+from partwise.tables.schemas import common_type
 
 CODES_VERSION = "2"
 """Of this rule. Before it, all partitions of a run shared the categories of the whole source."""
@@ -88,37 +93,56 @@ def with_categories_of(table: pa.Table, trained: pa.Table) -> pa.Table:
     A column that has no dictionary now stays as it is. One with values that the training had not
     met is not ordered any more, as nobody knows where they belong. `trained` is what
     `categories_of_rows` returned for the rows trained on.
+
+    Raises:
+        ColumnError: No type holds both the values of the training and those of these rows.
     """
     for name in trained.column_names:
         index = table.schema.get_field_index(name)
         kind = None if index < 0 else table.schema.field(index).type
         if kind is None or not pa.types.is_dictionary(kind) or not table.column(index).num_chunks:
             continue
-        known, own = (
+        known, own = _of_one_type(
+            name,
             trained.column(name).chunk(0).flatten(),
             table.column(index).chunk(0).dictionary,
         )
-        try:
-            common = _common_type(known.type, kind.value_type)
-            known, own = cast_values(known, common), cast_values(own, common)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-            # Of another kind now: no value of the training can be among these.
-            continue
         new = own.filter(pc.invert(pc.is_in(own, value_set=known)))
         ordered = kind.ordered and not len(new)
         table = _recoded(table, index, pa.concat_arrays([known, new]), ordered=ordered)
     return table
 
 
-def _common_type(trained: pa.DataType, now: pa.DataType) -> pa.DataType:
-    """Return the type in which categories are compared: that of now, but of decimals the wider.
+def _of_one_type(name: str, known: pa.Array, own: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return categories of the training and those of now in a type that tells all of them apart."""
+    trained, now = known.type, own.type
+    if pa.types.is_floating(trained) and pa.types.is_floating(now):
+        # 0.1 in single precision is the 0.1 that the training had in double.
+        common = now
+    else:
+        common = common_type(trained, now)
+    # Text and numbers widen to no type, but one may be written as the other.
+    for kind in (common, now, trained):
+        if kind is not None:
+            with suppress(pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+                return _cast_apart(known, kind), _cast_apart(own, kind)
+    raise ColumnError(
+        f"Column {name!r} had categories of type {trained} in training, and has some of {now} in "
+        f"these rows, and no type holds the values of both: cast it to {trained}, or train again."
+    )
 
-    1.25 with two digits and 1.2550 with four are not values of each other's type.
-    """
-    if not (pa.types.is_decimal(trained) or pa.types.is_decimal(now)):
-        return now
-    both = [pa.schema([("x", kind)]) for kind in (trained, now)]
-    return pa.unify_schemas(both, promote_options="permissive").field("x").type
+
+def _cast_apart(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast distinct values; pa.ArrowInvalid where that would lose what tells them from others."""
+    found = cast_values(values, kind)
+    if pa.types.is_floating(kind) or is_text(kind) or is_text(values.type):
+        is_apart = len(found.unique()) == len(values)
+    else:
+        # Arrow drops the time of a day for a date, and makes every number a boolean.
+        is_apart = cast_values(found, values.type).equals(values)
+    if not is_apart:
+        raise pa.ArrowInvalid(f"as {kind} some values of type {values.type} are others")
+    return found
 
 
 def _recoded(table: pa.Table, index: int, categories: pa.Array, *, ordered: bool) -> pa.Table:

@@ -13,8 +13,8 @@ from partwise.tables.decimals import cast_values
 from partwise.tables.dictionaries import decoded, plain_storage
 
 
-def _common_type(first: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """The type to which both widen, None where there is none."""
+def common_type(first: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type to which both widen, None where there is none."""
     if first.equals(other):
         return first
     plain, plain_other = plain_storage(first), plain_storage(other)
@@ -100,7 +100,7 @@ def _widened(
             f"{where}, and schema='strict' allows no difference: use 'cast' or 'union', or write "
             "the files alike."
         )
-    common = _common_type(known.type, field.type)
+    common = common_type(known.type, field.type)
     if common is None:
         raise ColumnError(
             f"Column {field.name!r} is of type {field.type} in {name}, but of type "

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partwise.connector.data_connector import DataConnector
+from partwise.errors import ColumnError
 from partwise.tables.categories import (
     categories_of_rows,
     with_categories_of,
@@ -116,16 +117,55 @@ def test_an_order_ends_where_a_value_was_unknown():
         assert shown(found)[0] == (["l", "h"] if ordered else ["l", "h", "m"])
 
 
-def test_columns_of_another_kind_stay_as_they_are():
+TIMES = [dt.datetime.fromisoformat(text) for text in ("2024-01-01T05", "2024-01-02")]
+OTHER_TYPES = [
+    ([1, 2, 300], pa.int64(), [2, 7], pa.int8(), [1, 3]),
+    ([1.0, 2.5], pa.float64(), [1, 2], pa.int64(), [0, 2]),
+    ([-1, 5], pa.int64(), [5, 7], pa.uint8(), [1, 2]),
+    ([1, 2], pa.int8(), [2, 300], pa.int64(), [1, 2]),
+    ([0.1, 1.5], pa.float64(), [0.1, 1.25], pa.float32(), [0, 2]),
+    ([0.1, 0.1 + 1e-12], pa.float64(), [0.5], pa.float32(), [2]),
+    (["a", "b"], pa.string(), [1, 2], pa.int64(), [2, 3]),
+    (["1", "2.0"], pa.string(), [1.0, 2.0], pa.float64(), [0, 1]),
+    (["01", "1"], pa.string(), [1, 2], pa.int64(), [1, 2]),
+    ([1, 2], pa.int64(), ["2", "x"], pa.string(), [1, 2]),
+    ([True], pa.bool_(), [0, 1, 5], pa.int64(), [1, 0, 2]),
+    ([5], pa.int64(), [True], pa.bool_(), [1]),
+    (TIMES, pa.timestamp("us"), [TIMES[0].date(), TIMES[1].date()], pa.date32(), [2, 1]),
+    ([TIMES[0].date()], pa.date32(), TIMES, pa.timestamp("us"), [1, 2]),
+    (["a"], pa.string(), [None], pa.null(), [None]),
+    (["a"], pa.large_string(), ["b", "a"], pa.string(), [1, 0]),
+    (["a"], pa.string(), [TIMES[0]], pa.timestamp("us"), [1]),
+]
+
+
+@pytest.mark.parametrize(("first", "trained", "second", "now", "expected"), OTHER_TYPES)
+def test_values_of_another_type_have_no_codes_of_others(first, trained, second, now, expected):
+    kept = categories_of_rows(
+        with_own_categories(pa.table({"c": pa.array(first, trained).dictionary_encode()})), ()
+    )
+    assert kept is not None
+    rows = with_own_categories(pa.table({"c": pa.array(second, now).dictionary_encode()}))
+    known, codes = shown(with_categories_of(rows, kept))
+    assert codes == expected
+    assert len(set(known)) == len(known)
+
+
+def test_values_that_no_type_holds_beside_those_of_training_are_refused():
+    for first, second in (([1.5], pa.array(TIMES)), ([-1], pa.array([2**63], pa.uint64()))):
+        known = pa.table({"c": pa.array(first).dictionary_encode()})
+        trained = categories_of_rows(with_own_categories(known), ())
+        assert trained is not None
+        rows = with_own_categories(pa.table({"c": second.dictionary_encode()}))
+        with pytest.raises(ColumnError, match=r"'c' had categories of type .* no type holds the"):
+            with_categories_of(rows, trained)
+
+
+def test_columns_without_a_dictionary_stay_as_they_are():
     trained = categories_of_rows(with_own_categories(pa.table({"c": coded(["a"], ["a"])})), ())
     assert trained is not None
-    for other in (pa.array(["a", "b"]), pa.array([1, 2]).dictionary_encode()):
-        rows = with_own_categories(pa.table({"c": other}))
-        assert with_categories_of(rows, trained).equals(rows)
+    rows = with_own_categories(pa.table({"c": ["a", "b"]}))
+    assert with_categories_of(rows, trained).equals(rows)
     absent = pa.table({"x": [1]})
     assert with_categories_of(absent, trained) is absent
-    large = with_own_categories(
-        pa.table({"c": pa.array(["b", "a"], pa.large_string()).dictionary_encode()})
-    )
-    assert shown(with_categories_of(large, trained)) == (["a", "b"], [1, 0])
     assert categories_of_rows(absent, ()) is None
