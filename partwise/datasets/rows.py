@@ -195,7 +195,12 @@ class DatasetRows:
 
     def identity(self) -> bytes:
         """What equal rows with equal labels have in common, wherever they lie."""
-        return json.dumps([self._manifest.fingerprint, self._manifest.label]).encode()
+        said: list[Any] = [self._manifest.fingerprint, self._manifest.label]
+        # To the fingerprint of the manifest, categories and their values are the same.
+        fields = [field for field in self.schema if pa.types.is_dictionary(field.type)]
+        if coded := [(field.name, field.type.ordered) for field in fields]:
+            said.append(coded)
+        return json.dumps(said).encode()
 
     def recipe(self) -> dict[str, Any] | None:
         """What finds the version again from another process, in the store of the run."""

@@ -1,5 +1,6 @@
 """Registering rows, and reading them again by name and version."""
 
+import hashlib
 import json
 import os
 import pickle
@@ -133,6 +134,23 @@ def test_parts_are_bounded_and_make_no_difference(store, tmp_path, monkeypatch) 
     about, other = cut.source().description(), whole.source().description()
     assert about.fingerprint == other.fingerprint, "equal rows at another place are unchanged"
     assert cut.source(columns=["i"]).description().fingerprint != about.fingerprint
+
+
+def test_categories_and_their_values_are_different_rows(store) -> None:
+    plain = pa.table({"size": pa.array(["l", "m", "l"])})
+    coded = plain.column("size").combine_chunks().dictionary_encode()
+    ordered = pa.DictionaryArray.from_arrays(coded.indices, coded.dictionary, ordered=True)
+    found = [
+        register_dataset("sizes", table, store=store)
+        for table in (plain, pa.table({"size": coded}), pa.table({"size": ordered}))
+    ]
+    assert [dataset.version for dataset in found] == [1, 2, 3]
+    about = [dataset.source().description().fingerprint for dataset in found]
+    assert len(set(about)) == 3
+    # Of runs that are stored: the fingerprint without categories stays what it was.
+    digest = hashlib.sha256(json.dumps([found[0].fingerprint, []]).encode())
+    digest.update(json.dumps({"columns": None, "filter": None}).encode())
+    assert about[0] == digest.hexdigest()
 
 
 def test_parts_are_read_one_by_one_and_only_those_that_a_filter_may_want(store, monkeypatch):

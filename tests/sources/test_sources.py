@@ -2,6 +2,8 @@
 
 import datetime as dt
 import gzip
+import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -19,6 +21,8 @@ import pytest
 from partwise.errors import ColumnError, InputError, SourceError
 from partwise.sources.files import csv_files
 from partwise.sources.files import formats as formats_module
+from partwise.sources.files.discovery import find_files
+from partwise.sources.files.file_set import Files
 from partwise.sources.opening import open_source
 from partwise.testing.source import reopened
 
@@ -415,6 +419,34 @@ def test_fingerprints_of_files_see_every_change(tmp_path):
     write(tmp_path / "y.parquet")
     others.add(fingerprint(tmp_path))
     assert len(others - {first}) == 5
+
+
+def test_what_the_named_folder_decides_counts_in_the_fingerprint(tmp_path):
+    folder = tmp_path / "data" / "part=7"
+    folder.mkdir(parents=True)
+    path = write(folder / "x.parquet")
+    for rest in ({}, {"columns": ["store"]}):
+        first = fingerprint(folder, **rest)
+        assert first == fingerprint(path, **rest) == fingerprint(folder / "*.parquet", **rest)
+        assert first != fingerprint(tmp_path / "data", **rest), "it has the column part as well"
+        assert fingerprint(tmp_path / "data", **rest) == fingerprint(tmp_path, **rest)
+    files = [Files(each, file_column="file") for each in (folder, path, tmp_path / "data")]
+    named = [open_source(each) for each in files]
+    texts = [next(source.batches())["file"][0].as_py() for source in named]
+    assert texts == ["x.parquet", "x.parquet", "part=7/x.parquet"]
+    found = [source.description().fingerprint for source in named]
+    assert found[0] == found[1] != found[2]
+
+
+def test_fingerprints_of_files_without_columns_in_paths_are_those_of_stored_runs(tmp_path):
+    path = write(tmp_path / "x.parquet")
+    asked = (path, Files(path, schema="union"))
+    about = find_files([str(path)])[0]
+    files = [[about.path, about.size_bytes, about.identity]]
+    for source, said in zip(asked, (files, [files, {"schema": "union"}]), strict=True):
+        digest = hashlib.sha256(json.dumps(said).encode())
+        digest.update(json.dumps({"columns": None, "filter": None}).encode())
+        assert fingerprint(source) == digest.hexdigest()
 
 
 def test_fingerprints_of_memory_are_those_of_the_content():

@@ -293,7 +293,21 @@ class FileRows:
         options = self._requested.recipe()
         # What they stand for counts, the files above, and not the pattern that found these.
         del options["paths"]
-        return json.dumps([files, options] if options else files).encode()
+        said: list[Any] = [files, options] if options else files
+        # But the folder that was named decides which columns stand in paths, and with which values.
+        if in_path := self._in_path():
+            said = [files, options, in_path]
+        return json.dumps(said).encode()
+
+    def _in_path(self) -> dict[str, Any]:
+        """What the folder that was named decides of the rows; empty without columns in paths."""
+        # Of a hive column its name will do: its values are those of the files' own paths.
+        decided: dict[str, Any] = {
+            name: None for name in hive_names(self._files[0]) if name not in self._own_schema.names
+        }
+        if (name := self._requested.file_column) is not None:
+            decided[name] = [values[name] for values in self._path_values]
+        return decided
 
     def recipe(self) -> dict[str, Any] | None:
         """What finds the files again from another process."""
