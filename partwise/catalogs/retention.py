@@ -1,10 +1,10 @@
 """Old runs of a store: which of them may go, and what keeps the others.
 
 Those go that are neither among the newest of their kind, nor young, nor at work, nor held by a
-version of a catalog, nor used by a run that stays.
+version of a catalog, nor used by a run that stays, as one that cannot be read may do.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +17,7 @@ from partwise.runs.documents import RUNS, is_run_id, run_path
 from partwise.runs.garbage import Garbage, collect_garbage
 from partwise.runs.holds import holders_of
 from partwise.runs.kinds import RunKind
-from partwise.runs.removal import Removal, Use, all_uses, measure, remove_run
+from partwise.runs.removal import Removal, Uses, all_uses, measure, remove_run
 from partwise.runs.run import Run
 from partwise.store.lease import held_claim
 from partwise.store.store import Store
@@ -128,20 +128,23 @@ def _held_by(store: Store, run: OldRun, freed: Collection[str]) -> str:
     return f"{_some(holders)} {'draws' if len(holders) == 1 else 'draw'} on it" if holders else ""
 
 
-def _keep_used(reasons: dict[str, str], uses: dict[str, list[Use]]) -> None:
+def _keep_used(reasons: dict[str, str], uses: Uses) -> None:
     """Write down of each run that goes whether one that stays uses it, until that keeps no more."""
     while True:
         going = {run_id for run_id, why in reasons.items() if not why}
-        used = {
-            run_id: names
-            for run_id in going
-            if (names := sorted({use.run_id for use in uses.get(run_id, ())} - going))
-        }
+        used = {run_id: why for run_id in going if (why := _used_by(run_id, uses, going))}
         if not used:
             return
-        for run_id, names in used.items():
-            verb = "uses" if len(names) == 1 else "use"
-            reasons[run_id] = f"{_some(names)} {verb} it"
+        reasons |= used
+
+
+def _used_by(run_id: str, uses: Uses, going: Collection[str]) -> str:
+    """Return which runs that stay keep one; empty: none does."""
+    if names := sorted({use.run_id for use in uses.of.get(run_id, ())}.difference(going)):
+        return f"{_some(names)} {'uses' if len(names) == 1 else 'use'} it"
+    if unread := sorted(set(uses.unread).difference(going)):
+        return f"{_some(unread)} cannot be read, and may use it"
+    return ""
 
 
 def _some(names: Sequence[str]) -> str:
@@ -153,10 +156,12 @@ def in_order_of_removal(store: Store, runs: Sequence[OldRun]) -> list[str]:
     """Return the runs that go: those that use others before these, so that none is left without."""
     uses = all_uses(store)
     waiting = {each.run_id for each in runs if not each.kept_by}
-    ordered: list[str] = []
+    # Of what they use nothing is known: it may be any of the others.
+    ordered = sorted(waiting.intersection(uses.unread))
+    waiting.difference_update(ordered)
     while waiting:
         free = {
-            name for name in waiting if not waiting & {use.run_id for use in uses.get(name, ())}
+            name for name in waiting if not waiting & {use.run_id for use in uses.of.get(name, ())}
         }
         # Runs that use each other, which only a call can say: any order will do.
         ordered += sorted(free or waiting)
@@ -164,17 +169,23 @@ def in_order_of_removal(store: Store, runs: Sequence[OldRun]) -> list[str]:
     return ordered
 
 
-def remove_old(store: Store, run_id: str) -> Removal | str:
-    """Remove a run; where something began to need it meanwhile, return why it stays."""
+def remove_old(
+    store: Store, run_id: str, looked_at: Removal, going: Iterable[str]
+) -> Removal | str:
+    """Remove a run; where something began to need it meanwhile, return why it stays.
+
+    `looked_at` is what `measure` returned when it was decided; `going` are runs that go after it.
+    """
     try:
-        return remove_run(store, run_id)
+        # What is left of a removal that was interrupted is of use to nobody.
+        if not Run.find(run_id, store).is_removed:
+            reasons = dict.fromkeys((run_id, *going), "")
+            _keep_used(reasons, all_uses(store))
+            if reasons[run_id]:
+                return reasons[run_id]
+        return remove_run(store, run_id, looked_at)
     except PartwiseError as error:
         return str(error)
-
-
-def size_of(store: Store, run_id: str, freed: Collection[str] = ()) -> int:
-    """Return how many bytes a removal of a run would free."""
-    return measure(store, run_id, freed).size_bytes
 
 
 def collect_rest(store: Store, run_ids: Sequence[str], *, dry_run: bool) -> list[RunGarbage]:

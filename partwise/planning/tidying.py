@@ -13,7 +13,6 @@ from partwise.catalogs.retention import (
     in_order_of_removal,
     old_runs,
     remove_old,
-    size_of,
 )
 from partwise.datasets.garbage import collect_dataset_garbage
 from partwise.datasets.manifest import DATASETS
@@ -21,6 +20,7 @@ from partwise.environments.cache import collect_environments
 from partwise.errors import CatalogNotFoundError, PartwiseError
 from partwise.formatting import counted, size
 from partwise.runs.contents import list_runs
+from partwise.runs.removal import Removal, measure
 from partwise.shuffle.shard_cache import collect_shards
 from partwise.store.store import Store
 
@@ -34,8 +34,13 @@ class Tidying:
     versions: list[tuple[str, int]]
     """The files of versions of catalogs that go, with their sizes."""
     old: list[OldRun]
-    sizes: dict[str, int]
-    """Bytes of each run that goes, those that use others before these."""
+    going: dict[str, Removal]
+    """What there is of each run that goes, those that use others before these."""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each run that goes, in the same order."""
+        return {run_id: each.size_bytes for run_id, each in self.going.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +97,8 @@ def plan_tidying(store: Store, *, keep: int, before: datetime, pattern: str = "*
     versions = collect_catalogs(store, keep=keep, before=before, dry_run=True)
     freed = {path for path, _ in versions}
     old = old_runs(store, keep=keep, before=before, pattern=pattern, freed=freed)
-    sizes = {each: size_of(store, each, freed) for each in in_order_of_removal(store, old)}
-    return Tidying(keep=keep, before=before, versions=versions, old=old, sizes=sizes)
+    going = {each: measure(store, each, freed) for each in in_order_of_removal(store, old)}
+    return Tidying(keep=keep, before=before, versions=versions, old=old, going=going)
 
 
 def tidy(store: Store, planned: Tidying, *, dry_run: bool) -> Tidied:
@@ -102,11 +107,12 @@ def tidy(store: Store, planned: Tidying, *, dry_run: bool) -> Tidied:
     kept = {each.run_id: each.kept_by for each in planned.old if each.kept_by}
     if not dry_run:
         versions = collect_catalogs(store, keep=planned.keep, before=planned.before, dry_run=False)
-        for run_id in planned.sizes:
-            removed = remove_old(store, run_id)
+        names = [*planned.going]
+        for place, run_id in enumerate(names, 1):
+            removed = remove_old(store, run_id, planned.going[run_id], names[place:])
             if isinstance(removed, str):
                 kept[run_id] = removed
-    others = [each for each in list_runs(store) if each not in planned.sizes]
+    others = [each for each in list_runs(store) if each not in planned.going]
     # Of this machine's disk: where the schedule tidies up, its runs have built them.
     environments = collect_environments(datetime.now(UTC) - planned.before, dry_run=dry_run)
     return Tidied(

@@ -46,6 +46,16 @@ class Use:
     is_at_work: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uses:
+    """Which runs of a store use which others."""
+
+    of: Mapping[str, Sequence[Use]]
+    """By the ID of a run those that use it."""
+    unread: tuple[str, ...]
+    """Runs of which nobody can read what they use: it may be any other."""
+
+
 def measure(store: Store, run_id: str, freed: Collection[str] = ()) -> Removal:
     """Return what a removal would delete.
 
@@ -123,13 +133,13 @@ def uses_of(store: Store, run_id: str) -> list[Use]:
     Those that use its models or exports, and those whose newest call names it: as inputs, as the
     run that they resume from, or as a portfolio. A run that cannot be read is left out.
     """
-    return all_uses(store).get(run_id, [])
+    return [*all_uses(store).of.get(run_id, ())]
 
 
-def all_uses(store: Store) -> dict[str, list[Use]]:
-    """Return by the ID of a run which others use it, as `uses_of` says."""
+def all_uses(store: Store) -> Uses:
+    """Return which runs use which others, as `uses_of` says, and those that cannot be read."""
 
-    def uses(name: str) -> dict[str, Use]:
+    def uses(name: str) -> dict[str, Use] | None:
         try:
             run = Run.open(name, store)
             models = {
@@ -139,8 +149,10 @@ def all_uses(store: Store) -> dict[str, list[Use]]:
             }
             named = _named(_call(run)) if run.generation else set()
             is_at_work = run.summary is None
+        except RunNotFoundError:
+            return {}  # removed meanwhile
         except PartwiseError:
-            return {}
+            return None
         return {
             used: Use(
                 run_id=name,
@@ -152,11 +164,15 @@ def all_uses(store: Store) -> dict[str, list[Use]]:
         }
 
     found: dict[str, list[Use]] = {}
+    unread = []
+    names = list_runs(store)
     with ThreadPoolExecutor(READ_THREADS) as threads:
-        for each in threads.map(uses, list_runs(store)):
-            for used, use in each.items():
+        for name, each in zip(names, threads.map(uses, names), strict=True):
+            if each is None:
+                unread.append(name)
+            for used, use in (each or {}).items():
                 found.setdefault(used, []).append(use)
-    return found
+    return Uses(of=found, unread=tuple(unread))
 
 
 def _call(run: Run) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.retention import in_order_of_removal, old_runs
 from partwise.flows import tidy_store
 from partwise.flows.cli.main import main
+from partwise.planning.tidying import Tidying, plan_tidying, tidy
 from partwise.runs import removal
 from partwise.runs.contents import list_runs
 from partwise.runs.run import Run
@@ -25,13 +26,18 @@ LATER = datetime.now(UTC) + timedelta(days=1)
 VALUES = {"a": 1.0, "b": 2.0}
 
 
-def infer(store: Store, run_id: str, used: str) -> None:
-    """Make an inference run by the models of another one."""
+def begin_inference(store: Store, run_id: str, used: str) -> RunMaker:
+    """Begin an inference run by the models of another one, which is at work then."""
     maker = RunMaker(store, run_id, kind="infer")
     maker.identity = replace(maker.identity, models=(f"run://{used}",))
     maker.begin()
     maker.commit(("a", "DONE", 1.0))
-    maker.end(1)
+    return maker
+
+
+def infer(store: Store, run_id: str, used: str) -> None:
+    """Make an inference run by the models of another one."""
+    begin_inference(store, run_id, used).end(1)
 
 
 @pytest.fixture
@@ -78,6 +84,63 @@ def test_a_run_that_cannot_be_read_stays_and_is_named(store) -> None:
     assert why(store)["t-1"].startswith("it cannot be read: ")
 
 
+def damage(store: Store, path: str) -> None:
+    store.delete(path)
+    store.create(path, b'{"format_version": 99}')
+
+
+@pytest.mark.parametrize("name", ["run.json", "generations/0001.json"])
+def test_a_run_that_cannot_be_read_keeps_what_it_may_use(store, name) -> None:
+    damage(store, f"runs/i-2/{name}")
+    assert why(store)["t-2"] == "i-2 cannot be read, and may use it"
+
+
+def test_one_that_goes_keeps_nothing_and_goes_first(store) -> None:
+    infer(store, "a-0", "t-2")
+    infer(store, "i-3", "t-4")
+    damage(store, "runs/i-1/generations/0001.json")
+    planned = plan_tidying(store, keep=1, before=LATER)
+    assert [*planned.sizes] == ["i-1", "a-0", "i-2", "t-1", "t-2"]
+    assert tidy(store, planned, dry_run=False).runs == planned.sizes
+    assert list_runs(store) == ["i-3", "t-3", "t-4"]
+
+
+class TestMeanwhile:
+    """What somebody begins to use, or does anew, after it was decided what goes."""
+
+    @pytest.fixture
+    def planned(self, store) -> Tidying:
+        planned = plan_tidying(store, keep=1, before=LATER)
+        assert [*planned.sizes] == ["i-1", "t-1"]
+        return planned
+
+    def test_a_run_that_a_new_one_uses_stays(self, store, planned) -> None:
+        maker = begin_inference(store, "i-3", "t-1")
+        done = tidy(store, planned, dry_run=False)
+        assert (done.kept["t-1"], [*done.runs]) == ("i-3 uses it", ["i-1"])
+        assert maker.end(1).counts == {"DONE": 1}
+        assert Run.open("t-1", store).counts == {"DONE": 2}
+
+    def test_a_run_that_a_resumed_one_uses_stays(self, store, planned) -> None:
+        maker = begin_inference(store, "i-1", "t-1")
+        done = tidy(store, planned, dry_run=False)
+        maker.leave()
+        assert "is worked on by process" in done.kept["i-1"]
+        assert (done.kept["t-1"], done.runs) == ("i-1 uses it", {})
+
+    def test_a_run_that_was_resumed_and_has_ended_stays(self, store, planned) -> None:
+        infer(store, "i-1", "t-1")
+        done = tidy(store, planned, dry_run=False)
+        assert "was begun again since it was looked at" in done.kept["i-1"]
+        assert (done.kept["t-1"], done.runs) == ("i-1 uses it", {})
+
+    def test_a_run_that_cannot_be_read_any_more_keeps_all(self, store, planned) -> None:
+        damage(store, "runs/i-2/run.json")
+        done = tidy(store, planned, dry_run=False)
+        assert done.kept["i-1"] == "i-2 cannot be read, and may use it"
+        assert (done.kept["t-1"], done.runs) == ("i-1 uses it", {})
+
+
 def test_a_removal_that_was_interrupted_is_finished(store, monkeypatch) -> None:
     given = removal.announce
 
@@ -93,7 +156,10 @@ def test_a_removal_that_was_interrupted_is_finished(store, monkeypatch) -> None:
     assert "t-1" not in list_runs(store)
     young = datetime.now(UTC) - timedelta(days=30)
     assert why(store, before=young) == {"t-1": ""}
-    assert removal.remove_run(store, "t-1").files > 3
+    # A run that used it keeps nothing of what is left.
+    planned = plan_tidying(store, keep=1, before=young)
+    assert planned.sizes["t-1"] > 1000
+    assert [*tidy(store, planned, dry_run=False).runs] == ["t-1"]
     assert why(store, before=young) == {}
 
 
