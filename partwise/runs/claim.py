@@ -35,6 +35,7 @@ from partwise.runs.documents import (
     claim_file,
     generation_file,
     keys_file,
+    ledger_file,
     run_path,
     sha256_of,
 )
@@ -247,6 +248,17 @@ class Claim:
                 break
         return tuple(sorted(numbers))
 
+    def _since_shown(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        """Return of generations that count those since the one whose ledger readers see.
+
+        It has all that was kept until then. What did not end well in it may be DONE in older ones.
+        """
+        shown = None if self.existing is None else self.existing.shown
+        names = [ledger_file(number) for number in numbers]
+        if not self.keeps_done or shown is None or shown.ledger_file not in names:
+            return numbers
+        return numbers[names.index(shown.ledger_file) :]
+
     def resumable_generations(self, intent: Intent) -> tuple[int, ...]:
         """Return the generations of the same code and inputs: a gang resumes their checkpoints."""
         if self.existing is None or intent.inputs_fingerprint is None:
@@ -350,7 +362,7 @@ class Claim:
         """
         # Loading rows took its time; a process that was given up meanwhile must not begin.
         self.check()
-        self.compatible = self.earlier_generations(intent)
+        self.compatible = self._since_shown(self.earlier_generations(intent))
         self.generation = self.next_generation
         if self.existing is None:
             self._create(n_shards)

@@ -186,6 +186,19 @@ class Segments:
         paths = [p for p in self.tables if allowed is None or generation_of(p) in allowed]
         return merge([self.tables[path] for path in paths], map(generation_of, paths))
 
+    def newest(self, generations: Iterable[int]) -> pa.Table | None:
+        """Return the row of the newest of these generations for each partition, sorted by key."""
+        tables: list[pa.Table] = []
+        for number in sorted(set(generations), reverse=True):
+            table = self.merge([number])
+            if table is None:
+                continue
+            for newer in tables:
+                is_known = pc.is_in(table["partition_id"], newer["partition_id"].combine_chunks())
+                table = table.filter(pc.invert(is_known))
+            tables.append(table)
+        return merge(tables)
+
 
 def ledger_segments(store: Store, run_id: str, shard: int | None = None) -> list[str]:
     """Return the paths of a run's ledger segments, of all generations."""
@@ -271,13 +284,16 @@ def read_committed(
     generation: int,
     compatible: Iterable[int],
     *,
+    keeps_done: bool = False,
     is_signed: bool | None = None,
 ) -> Committed:
     """Return what is committed of a shard, for a process that works on it.
 
     A segment that cannot be read is moved to the folder `damaged` of the run: its partitions count
     as not done, and whoever reads the run next does not meet it again. `compatible` are earlier
-    generations that count; `is_signed` is as `read_segments` has it.
+    generations that count. `keeps_done`: of each partition just what the newest of them says;
+    else one that is DONE comes before, since it is compared. `is_signed` is as `read_segments` has
+    it.
 
     Raises:
         NewerFormatError: A newer release wrote a segment.
@@ -295,7 +311,7 @@ def read_committed(
         )
     return Committed(
         current=segments.merge([generation]),
-        earlier=segments.merge(wanted - {generation}),
+        earlier=(segments.newest if keeps_done else segments.merge)(wanted - {generation}),
         damaged=tuple(sentences),
     )
 

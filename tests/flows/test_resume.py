@@ -272,6 +272,24 @@ def test_only_what_failed_runs_again_though_code_and_rows_have_changed(
     assert not [line for line in flow_log if "kept as they are" in line]
 
 
+def test_what_fails_after_it_was_done_is_not_taken_from_an_older_generation(
+    train, calls, tmp_path
+) -> None:
+    path = write(tmp_path / "rows.parquet", table_of(VALUES))
+    other = trainer(calls, 10.0)
+
+    def fit(data, context):
+        return other(data, context) if context.key != "c" else 1 / 0
+
+    train(path, trainer(calls))
+    assert statuses(train(path, fit))["c"] == "FAILED"
+    calls.take()
+    run = train(path, trainer(calls, 20.0), on_existing_artifacts="resume-failed")
+    assert calls.take() == "c"
+    assert (run.executed, run.kept, run.status) == (1, 7, RunStatus.SUCCESS)
+    assert means(run) == {key: value + 11 for key, value in VALUES.items()} | {"c": 23.0}
+
+
 def test_a_changed_file_of_inputs_runs_all_again_and_a_missing_one_is_refused(
     train, calls, tmp_path, flow_log
 ) -> None:

@@ -1,12 +1,18 @@
 """Whether what a ledger refers to is on the store."""
 
+from dataclasses import replace
+
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import StoredArtifact
-from partwise.runs.contents import are_there, bundles_of, files_there
+from partwise.runs.completion import UnfinishedShard, complete_run
+from partwise.runs.contents import are_there, bundles_of, files_there, read_committed
 from partwise.runs.ledger import LedgerRow, segment_table
+from tests.run_maker import ending
 
 BUNDLES = ["bundles/0.zip", "bundles/1.zip", "bundles/2.zip"]
 OUTPUTS = ["outputs/0.parquet", "outputs/1.parquet"]
@@ -67,3 +73,43 @@ def test_a_run_is_whole_until_one_of_its_files_is_gone(make_run) -> None:
         assert not run.refresh().is_whole()
         run.store.write(f"runs/run/{name}", content)
     assert run.refresh().is_whole()
+
+
+@pytest.mark.parametrize(
+    ("second", "compatible", "expected"),
+    [
+        # One that is complete has all that was kept; of one that died, the others count on.
+        ("complete", (2,), {"a": ("DONE", 2), "b": ("FAILED", 2)}),
+        ("died", (1, 2), {"a": ("DONE", 2), "b": ("FAILED", 2), "c": ("DONE", 1)}),
+        ("lost its worker", (2,), {"a": ("DONE", 2)}),
+    ],
+)
+def test_where_all_that_is_done_is_kept_the_newest_generation_has_the_word(
+    make_run, second, compatible, expected
+) -> None:
+    keys = "ab" if second != "died" else "abc"
+    make_run.begin(code="1")
+    make_run.commit(*((key, "DONE", 1.0) for key in keys))
+    make_run.end(len(keys))
+    make_run.begin(code="2")
+    make_run.commit(("a", "DONE", 2.0))
+    if second != "lost its worker":
+        make_run.commit(("b", "FAILED", 2.0))
+    if second == "complete":
+        make_run.end(2)
+    elif second == "lost its worker":
+        shard = UnfinishedShard(
+            shard=0,
+            keys=pa.table({"key": ["a", "b"]}),
+            status=PartitionStatus.INTERNAL_ERROR,
+            reason="its worker died",
+        )
+        complete_run(make_run.claim, replace(ending(2), unfinished=(shard,)))
+    make_run.die()
+    claim = make_run.begin("resume-failed", code="3")
+    assert claim.compatible == compatible
+    earlier = read_committed(
+        claim.store, "run", 0, claim.generation, claim.compatible, keeps_done=True
+    ).earlier
+    rows = earlier.select(["key.key", "status", "generation"]).to_pylist()
+    assert {row["key.key"]: (row["status"], row["generation"]) for row in rows} == expected

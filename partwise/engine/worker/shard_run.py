@@ -206,6 +206,7 @@ class ShardRun:
             self._assignment.number,
             execution.generation,
             execution.compatible,
+            keeps_done=execution.keeps_done,
             is_signed=execution.is_signed,
         )
         self._earlier = committed.earlier
