@@ -70,8 +70,8 @@ class RunPartitions:
 class ArtifactFound:
     """To the child: the artifact that it asked for."""
 
-    index: int
-    """The partition that asked: it may have ended since."""
+    question: int
+    """That of the request: who asked it may have ended, or given up, since."""
     path: str
     """Of a file that the child removes when it has read it."""
 
@@ -80,7 +80,7 @@ class ArtifactFound:
 class ArtifactMissing:
     """To the child: there is no artifact as it asked for."""
 
-    index: int
+    question: int
     message: str
 
 
@@ -88,7 +88,7 @@ class ArtifactMissing:
 class ReportAnswer:
     """To the child: whether the function that reported a number is to give up."""
 
-    index: int
+    question: int
     gives_up: bool
 
 
@@ -118,6 +118,8 @@ class ArtifactRequest:
     """From the child: the function of a partition wants an artifact of this run or of another."""
 
     index: int
+    question: int
+    """A number by chance, which the answer has too."""
     filename: str
     run_id: str | None
 
@@ -127,6 +129,7 @@ class Report:
     """From the child: a number that the function of a partition has come to at a step."""
 
     index: int
+    question: int
     step: int
     value: float
 

@@ -57,14 +57,14 @@ MESSAGES = [
         run_id="run",
     ),
     RunPartitions(indices=[0, 1], attempt=2),
-    ArtifactFound(index=1, path="/file"),
-    ArtifactMissing(index=1, message="none"),
-    ReportAnswer(index=1, gives_up=True),
+    ArtifactFound(question=1, path="/file"),
+    ArtifactMissing(question=1, message="none"),
+    ReportAnswer(question=1, gives_up=True),
     WorkReady(),
     WorkUnusable(failure=FAILURE),
     Artifact(index=0, filename="a.txt", content=b"\x00"),
-    ArtifactRequest(index=0, filename="a.txt", run_id=None),
-    Report(index=0, step=3, value=0.25),
+    ArtifactRequest(index=0, question=1, filename="a.txt", run_id=None),
+    Report(index=0, question=1, step=3, value=0.25),
     Outcome(
         index=0,
         status=PartitionStatus.FAILED,
@@ -123,8 +123,8 @@ def test_messages_arrive_whole_and_in_order(ends) -> None:
 
 def test_text_that_is_no_unicode_arrives_readable(ends) -> None:
     one, other = ends
-    one.send(ArtifactMissing(index=1, message="no file \udcff.csv"))
-    assert other.receive(1) == ArtifactMissing(index=1, message="no file ?.csv")
+    one.send(ArtifactMissing(question=1, message="no file \udcff.csv"))
+    assert other.receive(1) == ArtifactMissing(question=1, message="no file ?.csv")
 
 
 def test_the_end_is_seen_after_all_that_was_sent(ends) -> None:

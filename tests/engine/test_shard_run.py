@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -238,3 +239,22 @@ def test_a_function_reads_what_an_earlier_generation_has_of_its_partition(shard)
     _, run = shard.run(second, table_of(a=10, b=2))
     assert "found b'one'" in run.logs("a")
     assert "has no artifact 'state.bin' yet in the run 'run'" in run.logs("b")
+
+
+@pytest.mark.parametrize("isolation", ["shared", "partition"])
+def test_a_function_has_files_by_its_threads(shard, isolation) -> None:
+    texts = {f"{number}.txt": str(number) * 100_000 for number in range(12)}
+
+    def upload(data, context):
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(lambda name: context.upload(texts[name], name), texts))
+
+    def download(data, context):
+        with ThreadPoolExecutor(4) as threads:
+            found = dict(zip(texts, threads.map(context.download, texts), strict=True))
+        print("all found" if found == texts else "others found")
+
+    shard.run(upload, table_of(a=1), isolation=isolation)
+    _, run = shard.run(download, table_of(a=2), isolation=isolation)
+    assert statuses(run) == {"a": "DONE"}, row_of(run, "a")["error_message"]
+    assert "all found" in run.logs("a")

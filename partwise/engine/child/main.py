@@ -9,6 +9,7 @@ import contextlib
 import contextvars
 import ctypes
 import fcntl
+import itertools
 import mmap
 import os
 import pickle
@@ -33,21 +34,16 @@ from partwise.engine.child.gpu_memory import concerns_gpu, free_gpu_memory, lack
 from partwise.engine.child.leftovers import Leftovers, describe_leftovers
 from partwise.engine.child.log import ChildLog
 from partwise.engine.child.named_code import NamedCode
+from partwise.engine.child.parent_link import ParentLink, SharedConnection
 from partwise.engine.child.seeding import Seeding
 from partwise.engine.child.state import ProcessState
 from partwise.engine.failures import MESSAGE_CHARS, describe_error, storable
 from partwise.engine.libraries import loaded_libraries
 from partwise.engine.messages import (
     Artifact,
-    ArtifactFound,
-    ArtifactMissing,
-    ArtifactRequest,
-    Connection,
     Idle,
     OpenShard,
     OpenWork,
-    Report,
-    ReportAnswer,
     RunPartitions,
     WorkReady,
     WorkUnusable,
@@ -55,7 +51,7 @@ from partwise.engine.messages import (
 from partwise.engine.outcome import INLINE_BYTES, Content, Outcome, Produced
 from partwise.engine.params_file import read_params
 from partwise.engine.works import StoredModel, Work
-from partwise.errors import ArtifactNotFoundError, FunctionError, PartwiseError
+from partwise.errors import FunctionError, PartwiseError
 from partwise.models.serdes import SERDES
 from partwise.outcomes import PartitionStatus
 from partwise.processes.family import adopt_orphans
@@ -132,59 +128,6 @@ class _Surroundings:
         return left + self.leftovers.look(seconds)
 
 
-class ParentLink:
-    """Artifacts of the partition at work, through the worker."""
-
-    def __init__(self, child: "Child", index: int) -> None:
-        self._child = child
-        self._index = index
-
-    def upload(self, filename: str, content: bytes) -> None:
-        """Hand an artifact over at once, so that it outlives this process."""
-        enclosed = self._child.enclose(content)
-        self._child.connection.send(
-            Artifact(index=self._index, filename=filename, content=enclosed)
-        )
-
-    def download(self, filename: str, run_id: str | None) -> bytes:
-        """Ask the worker for an artifact.
-
-        Raises:
-            ArtifactNotFoundError: There is none.
-        """
-        self._child.connection.send(
-            ArtifactRequest(index=self._index, filename=filename, run_id=run_id)
-        )
-        match self._await_answer():
-            case ArtifactFound(path=path):
-                content = Path(path).read_bytes()
-                os.unlink(path)
-                return content
-            case ArtifactMissing(message=message):
-                raise ArtifactNotFoundError(message)
-            case answer:
-                raise RuntimeError(f"a child asked for an artifact and was sent {answer!r}")
-
-    def report(self, step: int, value: float) -> bool:
-        """Tell the worker a number, and return whether the function is to give up."""
-        self._child.connection.send(Report(index=self._index, step=step, value=value))
-        match self._await_answer():
-            case ReportAnswer(gives_up=gives_up):
-                return gives_up
-            case answer:
-                raise RuntimeError(f"a child reported a number and was sent {answer!r}")
-
-    def _await_answer(self) -> ArtifactFound | ArtifactMissing | ReportAnswer:
-        while True:
-            match self._child.connection.receive():
-                case (ArtifactFound() | ArtifactMissing() | ReportAnswer()) as answer:
-                    # Else a neighbour asked, by a thread perhaps, and ended before the answer.
-                    if answer.index == self._index:
-                        return answer
-                case answer:
-                    raise RuntimeError(f"a child asked something and was sent {answer!r}")
-
-
 class Child:
     """The process: its connection, its mark, its log, and what is restored between partitions."""
 
@@ -193,11 +136,11 @@ class Child:
         self.pid = os.getpid()
         # What its server had.
         self._loaded = loaded_libraries()
-        self.connection = Connection(socket.socket(fileno=_raise_descriptor(socket_fd)))
+        self.connection = SharedConnection(socket.socket(fileno=_raise_descriptor(socket_fd)))
         self._mark = mmap.mmap(mark_fd, MARK.size)
         self.log = ChildLog(_raise_descriptor(log_fd))
         self._cwd_fd = _raise_descriptor(os.open(settings.directory, os.O_RDONLY))
-        self._files = 0
+        self._files = itertools.count(1)
         self._work: Work | None = None
         self._shard: _ShardAtWork | None = None
         self._surroundings: _Surroundings | ForkServer | None = None
@@ -228,9 +171,8 @@ class Child:
         """Return content for a message: itself, or the path of a file with it."""
         if len(content) <= INLINE_BYTES:
             return content
-        self._files += 1
         # With the number of the process: each fork counts on from the same number.
-        path = Path(self.settings.directory, f"content-{self.pid}-{self._files}")
+        path = Path(self.settings.directory, f"content-{self.pid}-{next(self._files)}")
         path.write_bytes(content)
         return str(path)
 
@@ -310,7 +252,7 @@ class Child:
             seed=seed,
             threads=self.settings.threads,
             params=shard.params.get(partition_id),
-            link=ParentLink(self, index),
+            link=ParentLink(self.connection, index, self.enclose),
             share=shard.share_of(index),
         )
         rows = shard.reader.partition(shard.offsets[index], shard.offsets[index + 1])
@@ -405,8 +347,7 @@ class Child:
             return content
         # Under another name: the next partition's model is written to the same path, perhaps before
         # the worker has read this one.
-        self._files += 1
-        return str(path.rename(path.with_name(f"content-{self.pid}-{self._files}")))
+        return str(path.rename(path.with_name(f"content-{self.pid}-{next(self._files)}")))
 
     def _failure(
         self, index: int, error: BaseException, params: Mapping[str, Any]

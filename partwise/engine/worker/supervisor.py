@@ -215,10 +215,10 @@ class Supervisor:
                 self._artifacts.setdefault(index, {})[filename] = open_content(content)
             case ArtifactRequest():
                 self._answer(child, message)
-            case Report(index=index, step=step, value=value):
+            case Report(question=question, step=step, value=value):
                 gives_up = self.on_report(step, value)
                 with contextlib.suppress(OSError):
-                    child.connection.send(ReportAnswer(index=index, gives_up=gives_up))
+                    child.connection.send(ReportAnswer(question=question, gives_up=gives_up))
 
     def _complete(self, outcome: Outcome) -> Outcome:
         """Put together what the child sent of an attempt, and what is known of it here."""
@@ -242,11 +242,11 @@ class Supervisor:
             if content is None:
                 content = self.download(index, filename, run_id)
         except (PartwiseError, LookupError, OSError) as error:
-            reply = ArtifactMissing(index=index, message=str(error))
+            reply = ArtifactMissing(question=request.question, message=str(error))
         else:
             path = Path(self.directory, f"download-{secrets.token_hex(6)}")
             path.write_bytes(content)
-            reply = ArtifactFound(index=index, path=str(path))
+            reply = ArtifactFound(question=request.question, path=str(path))
         with contextlib.suppress(OSError):
             child.connection.send(reply)
 
