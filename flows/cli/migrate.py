@@ -77,7 +77,7 @@ def _write(file: Path) -> None:
         if changed := write_imports(file):
             output.tell(f"{file}: imports from partwise.compat now: {', '.join(changed)}")
     except InputError as error:
-        output.tell(str(error))
+        output.tell(f"{file} stays as it is. {error}")
 
 
 def _print_uses(file: Path, uses: "Sequence[Use]", *, as_json: bool) -> None:

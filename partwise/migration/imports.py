@@ -10,38 +10,46 @@ from partwise.errors import InputError
 from partwise.migration import layer
 from partwise.migration.programs import parsed
 
-_MODULE = re.compile(rb"^((?:from|import)\s+)(?=[\w.])")
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+"""What Python ends a line at, and so counts by."""
+_TO_MODULE = re.compile(rb"(?:from|import)(?:[ \t\f]|\\(?:\r\n|\r|\n))+")
+_BOM = "\ufeff"
 
 
 def write_imports(path: Path) -> list[str]:
     """Have a script or notebook import from `partwise.compat` what that has; return the names.
 
     Raises:
-        InputError: The notebook is laid out in another way than Jupyter does it.
+        InputError: It cannot be read, changed or written, and stays as it is; or the notebook is
+            laid out in another way than Jupyter does it.
     """
-    text = path.read_bytes().decode()
-    if path.suffix != ".ipynb":
-        new, changed = with_own_imports(text)
-    else:
-        new, changed = _with_own_cells(path, text)
-    if changed:
-        path.write_bytes(new.encode())
+    try:
+        whole = path.read_bytes().decode()
+        text = whole.removeprefix(_BOM)
+        new, changed = (_with_own_cells if path.suffix == ".ipynb" else with_own_imports)(text)
+        if changed:
+            path.write_bytes((whole[: len(whole) - len(text)] + new).encode())
+    except (OSError, UnicodeError, RecursionError) as error:
+        raise InputError(
+            f"It cannot be read or written: {type(error).__name__}: {error}."
+        ) from error
     return changed
 
 
-def _with_own_cells(path: Path, text: str) -> tuple[str, list[str]]:
+def _with_own_cells(text: str) -> tuple[str, list[str]]:
     notebook, changed = json.loads(text), []
     layout = next((each for each in _layouts(text) if _dumped(notebook, *each) == text), None)
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             new, names_of_it = with_own_imports("".join(cell["source"]))
-            changed += names_of_it
-            is_text = isinstance(cell["source"], str)
-            cell["source"] = new if is_text else new.splitlines(keepends=True)
+            if names_of_it:
+                is_text = isinstance(cell["source"], str)
+                cell["source"] = new if is_text else new.splitlines(keepends=True)
+                changed += names_of_it
     if changed and layout is None:
         raise InputError(
-            f"{path} is laid out in another way than Jupyter does it, and stays as it is: open and "
-            f"save it there, or change the imports of {', '.join(changed)} by hand."
+            "It is laid out in another way than Jupyter does it: open and save it there, or "
+            f"change the imports of {', '.join(changed)} by hand."
         )
     return (_dumped(notebook, *layout) if layout else text), changed
 
@@ -59,18 +67,47 @@ def with_own_imports(source: str) -> tuple[str, list[str]]:
     """Return a source with those imports changed, and the names that they import.
 
     A statement that imports anything else as well stays.
+
+    Raises:
+        InputError: The source would not import these from there, and all else as before.
     """
-    tree = parsed(source)
-    nodes = [each for each in ast.walk(tree) if isinstance(each, ast.stmt)] if tree else []
-    lines, changed = source.encode().split(b"\n"), []
-    for node in sorted(nodes, key=lambda each: (each.lineno, each.col_offset), reverse=True):
+    if (tree := parsed(source)) is None:
+        return source, []
+    text, places, changed = source.encode(), [], []
+    starts = [0, *(end.end() for end in _LINE_END.finditer(text))]
+    imports = _imports(tree)
+    for node in imports:
         if imported := _kept(node):
-            line = lines[node.lineno - 1]
-            begin, rest = line[: node.col_offset], line[node.col_offset :]
-            package = rb"\1" + layer.PACKAGE.encode() + b"."
-            lines[node.lineno - 1] = begin + _MODULE.sub(package, rest, count=1)
             changed += imported
-    return b"\n".join(lines).decode(), changed[::-1]
+            if found := _TO_MODULE.match(text, starts[node.lineno - 1] + node.col_offset):
+                places.append(found.end())
+            _name_own(node)
+    for place in reversed(places):
+        text = text[:place] + f"{layer.PACKAGE}.".encode() + text[place:]
+    new = text.decode()
+    # Also what Python reads in another way than this does is never written.
+    if changed and _told(_imports(parsed(new))) != _told(imports):
+        raise InputError(
+            f"Its imports of {', '.join(changed)} cannot be found in its text: change them by hand."
+        )
+    return new, changed
+
+
+def _imports(tree: ast.Module | None) -> list[ast.Import | ast.ImportFrom]:
+    nodes = ast.walk(tree) if tree else ()
+    found = [each for each in nodes if isinstance(each, ast.Import | ast.ImportFrom)]
+    return sorted(found, key=lambda each: (each.lineno, each.col_offset))
+
+
+def _told(imports: list[ast.Import | ast.ImportFrom]) -> list[str]:
+    return [ast.dump(each) for each in imports]
+
+
+def _name_own(node: ast.Import | ast.ImportFrom) -> None:
+    if isinstance(node, ast.ImportFrom):
+        node.module = f"{layer.PACKAGE}.{node.module}"
+    else:
+        node.names[0].name = f"{layer.PACKAGE}.{node.names[0].name}"
 
 
 def _kept(node: ast.stmt) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from partwise.errors import InputError
 
 _PASSED_OVER = ("site-packages", "node_modules", "__pycache__")
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _MAGIC = re.compile(r"(\s*)(?:%%?\w|!).*")
 _ASSIGNED_MAGIC = re.compile(r"(\s*[\w, ]+=\s*)[%!]\w.*")
 
@@ -57,7 +58,7 @@ def read_program(path: Path) -> list[Cell]:
     try:
         text = path.read_text(encoding="utf-8-sig")
         cells = list(_read_cells(text)) if path.suffix == ".ipynb" else [(None, text)]
-    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path} cannot be read: {type(error).__name__}: {error}.") from error
     return [Cell(number, source, parsed(source)) for number, source in cells]
 
@@ -83,7 +84,7 @@ def parsed(source: str) -> ast.Module | None:
 
 def _masked(source: str) -> str:
     lines, goes_on = [], False
-    for line in source.split("\n"):
+    for line in _LINE_END.split(source):
         magic, assigned = _MAGIC.fullmatch(line), _ASSIGNED_MAGIC.fullmatch(line)
         masked = f"{magic[1]}pass" if magic else f"{assigned[1]}None" if assigned else line
         lines.append("" if goes_on else masked)

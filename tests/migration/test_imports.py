@@ -1,10 +1,12 @@
 """Imports that are written anew, with all else of a file as it was."""
 
 import json
+import re
 
 import pytest
 
 from partwise.errors import InputError
+from partwise.migration import imports
 from partwise.migration.imports import with_own_imports, write_imports
 
 DPF = "snowflake.ml.modeling.distributors.distributed_partition_function"
@@ -28,6 +30,17 @@ CHANGES = {
     ),
     "from azureml.core import Experiment, Workspace\n": (
         "from partwise.compat.azureml.core import Experiment, Workspace\n"
+    ),
+    # Python ends a line at each of these.
+    "x = 1\r\r\n# two\rimport snowflake.snowpark as sp\r\nfrom os import path\n": (
+        "x = 1\r\r\n# two\rimport partwise.compat.snowflake.snowpark as sp\r\nfrom os import path\n"
+    ),
+    "!pip install é\r%time\rfrom snowflake.ml.data import DataConnector\rfrom os import path\r": (
+        "!pip install é\r%time\rfrom partwise.compat.snowflake.ml.data import DataConnector\r"
+        "from os import path\r"
+    ),
+    "from \\\r\n  snowflake.ml.data import \\\r\n  DataConnector\r\n": (
+        "from \\\r\n  partwise.compat.snowflake.ml.data import \\\r\n  DataConnector\r\n"
     ),
     # It imports what stays theirs as well.
     "from snowflake.ml.data import DataConnector, DataSource\n": None,
@@ -61,6 +74,34 @@ def test_a_notebook_keeps_its_layout(layout, tmp_path):
         "from snowflake.ml", "from partwise.compat.snowflake.ml", 1
     )
     assert path.read_text() == expected
+
+
+@pytest.mark.parametrize("name", ["a.py", "a.ipynb"])
+def test_a_byte_order_mark_stays(name, tmp_path):
+    path = tmp_path / name
+    text = notebook(indent=1) if path.suffix == ".ipynb" else f"from {DPF} import entities\n"
+    path.write_text(f"\ufeff{text}")
+    assert write_imports(path)
+    expected = text.replace("from snowflake", "from partwise.compat.snowflake", 1)
+    assert path.read_text() == f"\ufeff{expected}"
+
+
+def test_cells_that_do_not_change_stay_to_the_byte(tmp_path):
+    path = tmp_path / "a.ipynb"
+    other = {"cell_type": "code", "source": ["half = '\ud83d'\n", "a = 'x\u2028y'"]}
+    content = json.loads(notebook())
+    content["cells"].append(other)
+    path.write_text(text := json.dumps(content))
+    assert write_imports(path) == ["DataConnector"]
+    expected = text.replace("from snowflake.ml", "from partwise.compat.snowflake.ml", 1)
+    assert path.read_text() == expected
+
+
+def test_a_source_that_would_import_something_else_is_refused(monkeypatch):
+    monkeypatch.setattr(imports, "_LINE_END", re.compile(b"\n"))
+    source = "x = 1\rfrom snowflake.ml.data import DataConnector\nfrom os import path\n"
+    with pytest.raises(InputError, match=r"DataConnector cannot be found .* by hand"):
+        with_own_imports(source)
 
 
 def test_a_notebook_of_another_layout_stays_as_it_is(tmp_path):

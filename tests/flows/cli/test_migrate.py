@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -69,6 +70,24 @@ def test_imports_are_written_where_it_is_asked_for(folder, capsys):
     assert (folder / "fit.py").read_text() == SCRIPT.replace(
         "snowflake.ml.data", "partwise.compat.snowflake.ml.data"
     )
+
+
+def test_a_folder_is_written_although_a_file_of_it_cannot_be(folder, capsys, monkeypatch):
+    (folder / "a.py").write_text(SCRIPT)
+    write_bytes = Path.write_bytes
+
+    def refuse_one(path, content):
+        if path.name == "a.py":
+            raise PermissionError(13, "Permission denied")
+        return write_bytes(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", refuse_one)
+    (folder / "deep.ipynb").write_text("[" * 100_000)
+    assert main(["migrate", str(folder), "--write"]) == 1
+    told = capsys.readouterr().err
+    assert "a.py stays as it is. It cannot be read or written: PermissionError" in told
+    assert "deep.ipynb is passed over. " in told
+    assert "fit.py: imports from partwise.compat now: DataConnector" in told
 
 
 def test_for_programs_it_prints_json_and_starts_without_what_runs_need(folder):
