@@ -4,7 +4,7 @@ Those go that are neither among the newest of their kind, nor young, nor at work
 version of a catalog, nor used by a run that stays, as one that cannot be read may do.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -170,17 +170,23 @@ def in_order_of_removal(store: Store, runs: Sequence[OldRun]) -> list[str]:
 
 
 def remove_old(
-    store: Store, run_id: str, looked_at: Removal, going: Iterable[str]
+    store: Store,
+    run_id: str,
+    looked_at: Removal,
+    *,
+    going: Iterable[str],
+    uses: Callable[[], Uses],
 ) -> Removal | str:
     """Remove a run; where something began to need it meanwhile, return why it stays.
 
-    `looked_at` is what `measure` returned when it was decided; `going` are runs that go after it.
+    `looked_at` is what `measure` returned when it was decided; `going` are the runs that have
+    gone or go after it; `uses` returns which runs use which by now.
     """
     try:
         # What is left of a removal that was interrupted is of use to nobody.
         if not Run.find(run_id, store).is_removed:
             reasons = dict.fromkeys((run_id, *going), "")
-            _keep_used(reasons, all_uses(store))
+            _keep_used(reasons, uses())
             if reasons[run_id]:
                 return reasons[run_id]
         return remove_run(store, run_id, looked_at)
