@@ -114,6 +114,45 @@ def test_rows_have_names(session: Session) -> None:
         session.create_dataframe([(1,)], schema=[int])  # type: ignore[list-item]
 
 
+def test_values_with_names_go_by_their_names(session: Session) -> None:
+    rows = [{"a": 1, "b": 2}, {"b": 20, "a": 10}, {"c": "x", "A": 100}]
+    expected = [(1, 2, None), (10, 20, None), (100, None, "x")]
+    frame = session.create_dataframe(rows)
+    assert (frame.columns, frame.collect()) == (["A", "B", "C"], expected)
+    named = [Row(A=1, B=2), Row(B=20, A=10)]
+    assert session.create_dataframe(named).collect() == [(1, 2), (10, 20)]
+    frame = session.create_dataframe(named, schema=["b", "a"])
+    assert (frame.columns, frame.collect()) == (["B", "A"], [(2, 1), (20, 10)])
+
+
+@pytest.mark.parametrize(
+    ("rows", "schema", "message"),
+    [
+        ([{"a": 1, "b": 2}], ["a", "c"], r"schema names .*'C'.* the rows have \['A', 'B'\]"),
+        ([{"a": 1}, (2,)], None, "or all have names"),
+        ([Row(1), Row(A=2)], None, "or all have names"),
+        ([(1, 2), (3,)], None, "as many values"),
+        ([(1, 2)], ["a"], "as many values"),
+        ([{"a": 1, "A": 2}], None, "not as many columns"),
+    ],
+)
+def test_rows_that_are_no_table_are_refused(
+    session: Session, rows: list[Any], schema: list[str] | None, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        session.create_dataframe(rows, schema=schema)
+
+
+def test_each_column_is_sorted_as_it_is_said(session: Session) -> None:
+    frame = session.create_dataframe([(1, 1), (2, 3), (1, 2)], schema=["a", "b"])
+    assert frame.sort("A", "B", ascending=[True, False]).collect() == [(1, 2), (1, 1), (2, 3)]
+    assert frame.order_by(["A", col("B")], ascending=[0, 1]).collect() == [(2, 3), (1, 1), (1, 2)]
+    assert frame.sort("B", ascending=None).collect() == [(1, 1), (1, 2), (2, 3)]
+    for wrong in ([True], ["asc", "desc"], "no"):
+        with pytest.raises(InputError, match="one for each of the 2 columns"):
+            frame.sort("A", "B", ascending=wrong)  # type: ignore[arg-type]
+
+
 def test_statements_of_the_samples(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
     session.create_dataframe(ROWS).write.save_as_table("sales")
     session.sql("CREATE STAGE IF NOT EXISTS db.s.IN;").collect()
@@ -166,6 +205,18 @@ def test_files_are_put_into_stages_and_got_from_them(session: Session) -> None:
     assert Path("out/a.csv").read_text() == "1"
     with pytest.raises(InputError, match="There is no '@s/b'"):
         session.file.get("@s/b", "out")
+
+
+def test_no_file_is_copied_over_another_of_its_name(session: Session) -> None:
+    session.create_dataframe(ROWS).write.save_as_table("sales")
+    copy = "COPY INTO @s/x FROM sales PARTITION BY REGION FILE_FORMAT = (TYPE = PARQUET)"
+    session.sql(copy).collect()
+    session.file.get("@s/x", "all")
+    got = [pd.read_parquet(each) for each in Path("all").rglob("*.parquet")]
+    assert sorted(pd.concat(got)["X"]) == [1, 2, 3, 4]
+    assert [each.target for each in session.file.get("@s/x/EU", "one")] == ["data_0.snappy.parquet"]
+    with pytest.raises(InputError, match="have one name"):
+        session.file.put("all/*/*", "@s/y", overwrite=True)
 
 
 def solve(data: Any, context: Any) -> None:

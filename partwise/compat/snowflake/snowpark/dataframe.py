@@ -93,12 +93,25 @@ class DataFrame(Partial):
         """Do what `filter` does."""
         return self.filter(expr)
 
-    def sort(self, *columns: Any, ascending: bool = True) -> "DataFrame":
-        """Return the rows in the order of some columns."""
-        rows, order = self._read(), "ascending" if ascending else "descending"
-        return self._of(
-            rows.sort_by([(_name(_column(rows, each)), order) for each in _flat(columns)])
-        )
+    def sort(self, *columns: Any, ascending: int | Sequence[int] | None = None) -> "DataFrame":
+        """Return the rows in the order of some columns: ascending, unless it is said, also of each.
+
+        Raises:
+            InputError: `ascending` is none of True and False, and no list of one for each column.
+        """
+        rows, given = self._read(), _flat(columns)
+        if isinstance(ascending, Iterable):
+            each_is = list(ascending)
+        else:
+            each_is = [True if ascending is None else ascending] * len(given)
+        if len(each_is) != len(given) or not all(each in (True, False) for each in each_is):
+            raise InputError(
+                f"ascending is True or False, or a list of one for each of the {len(given)} "
+                f"columns, not {ascending!r}."
+            )
+        orders = ["ascending" if each else "descending" for each in each_is]
+        names = [_name(_column(rows, each)) for each in given]
+        return self._of(rows.sort_by(list(zip(names, orders, strict=True))))
 
     order_by = sort
 

@@ -27,21 +27,35 @@ class FileOperation(Partial):
         """Copy files of this machine, which a pattern may name, into a folder of a stage.
 
         Raises:
-            InputError: There are none; or they are to be compressed.
+            InputError: There are none, or several of one name; or they are to be compressed.
         """
         if auto_compress:
             raise InputError("Files are not compressed here: leave auto_compress out.")
         found = [Path(each) for each in sorted(glob(local_file_name.removeprefix("file://")))]
         if not found:
             raise InputError(f"There is no file {local_file_name!r}: write a path or a pattern.")
-        return [self._copied(each, self._folder_of(stage_location), overwrite) for each in found]
+        names = [each.name for each in found]
+        if len({*names}) < len(names):
+            raise InputError(
+                f"Some of the files {local_file_name!r} have one name, of which a folder holds one "
+                "file: put those of each folder into one of their own."
+            )
+        folder = self._folder_of(stage_location)
+        return [_copied(each, folder, each.name, overwrite) for each in found]
 
     def get(self, stage_location: str, target_directory: str) -> list[Row]:
-        """Copy a file of a stage, or all of a folder there, into a folder of this machine."""
+        """Copy a file of a stage, or all of a folder there, into a folder of this machine.
+
+        Where two of them have one name, as of `COPY INTO ... PARTITION BY`, all stay in their
+        folders below it.
+        """
         there = self._existing(stage_location)
         files = sorted(each for each in there.rglob("*") if each.is_file()) or [there]
         target = Path(target_directory.removeprefix("file://"))
-        return [self._copied(each, target, True) for each in files]
+        names = [each.name for each in files]
+        if len({*names}) < len(names):
+            names = [each.relative_to(there).as_posix() for each in files]
+        return [_copied(each, target, name, True) for each, name in zip(files, names, strict=True)]
 
     def _existing(self, location: str) -> Path:
         path = self._folder_of(location)
@@ -49,10 +63,11 @@ class FileOperation(Partial):
             raise InputError(f"There is no {location!r}: that is {path} here.")
         return path
 
-    def _copied(self, source: Path, folder: Path, overwrite: bool) -> Row:
-        target = folder / source.name
-        status = "SKIPPED" if target.exists() and not overwrite else "UPLOADED"
-        if status == "UPLOADED":
-            folder.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
-        return Row(source=source.name, target=source.name, status=status)
+
+def _copied(source: Path, folder: Path, name: str, overwrite: bool) -> Row:
+    target = folder / name
+    status = "SKIPPED" if target.exists() and not overwrite else "UPLOADED"
+    if status == "UPLOADED":
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+    return Row(source=name, target=name, status=status)

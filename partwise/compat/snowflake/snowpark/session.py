@@ -13,6 +13,7 @@ import pyarrow as pa
 from partwise.compat.snowflake.snowpark.dataframe import DataFrame
 from partwise.compat.snowflake.snowpark.file_operation import FileOperation
 from partwise.compat.snowflake.snowpark.identifiers import parts_of, qualified, stored
+from partwise.compat.snowflake.snowpark.row import Row
 from partwise.compat.snowflake.snowpark.statements import statement
 from partwise.compat.snowflake.snowpark.tables import TABLES, read_table, write_table
 from partwise.compat.snowflake.snowpark.unknown import Partial
@@ -106,8 +107,11 @@ class Session(Partial):
     def create_dataframe(self, data: Any, schema: Sequence[str] | None = None) -> DataFrame:
         """Return a frame of a frame of pandas, whose names stay as they are, or of a list of rows.
 
+        Values of dictionaries and named rows go by their names; one that is left out is None.
+
         Raises:
-            InputError: The schema is no list of names.
+            InputError: The schema is no list of names, or of others than the rows have; or the
+                rows do not have the same number of values.
         """
         if isinstance(data, pd.DataFrame):
             rows = pa.Table.from_pandas(data, preserve_index=False)
@@ -214,13 +218,44 @@ def _table_of(data: list[Any], schema: Sequence[str] | None) -> pa.Table:
             "schema is a list of names here: their types are those of the values. Pass a frame of "
             "pandas for other types."
         )
-    first = data[0] if data else ()
-    given = first if isinstance(first, dict) else getattr(first, "_names", ())
-    if isinstance(first, dict):
-        data = [list(each.values()) for each in data]
-    elif not isinstance(first, (tuple, list)):
-        data = [(each,) for each in data]
-    width = len(data[0]) if data else len(schema or ())
-    names = schema or list(given) or [f"_{number}" for number in range(1, width + 1)]
-    columns = list(zip(*data, strict=True)) or [()] * width
-    return pa.table([pa.array(column) for column in columns], [stored(name) for name in names])
+    wanted = [stored(name) for name in schema or ()]
+    named = [each for each in map(_named, data) if each is not None]
+    if named:
+        names, rows = _by_name(named, wanted)
+    else:
+        rows = [[*each] if isinstance(each, (tuple, list)) else [each] for each in data]
+        width = len(wanted or (rows[0] if rows else ()))
+        names = wanted or [f"_{number}" for number in range(1, width + 1)]
+    if len(named) not in (0, len(data)) or any(len(each) != len(names) for each in rows):
+        raise InputError(
+            f"Rows have a value for each of the columns {names}, or all have names: give each row "
+            "as many values, or all as dictionaries."
+        )
+    columns = list(zip(*rows, strict=True)) or [()] * len(names)
+    return pa.table([pa.array(column) for column in columns], names)
+
+
+def _by_name(rows: list[dict[str, Any]], wanted: list[str]) -> tuple[list[str], list[list[Any]]]:
+    """Return the columns of rows that have names, and their values; None: a row has none."""
+    found = list(dict.fromkeys(name for each in rows for name in each))
+    if wanted and {*wanted} != {*found}:
+        raise InputError(
+            f"schema names the columns {wanted}, and the rows have {found}: name these in another "
+            "order, or leave schema out, and rename them by with_column_renamed."
+        )
+    names = wanted or found
+    return names, [[each.get(name) for name in names] for each in rows]
+
+
+def _named(row: Any) -> dict[str, Any] | None:
+    """Return the values of a row by their columns; None: they have no names."""
+    if not isinstance(row, (dict, Row)):
+        return None
+    given = row.as_dict() if isinstance(row, Row) else row
+    named = {stored(name): value for name, value in given.items()}
+    if len(named) < len(given):
+        raise InputError(
+            f"The names {list(given)} of a row are not as many columns, since upper case and lower "
+            "case are one: pass a frame of pandas for both."
+        )
+    return named if named or isinstance(row, dict) else None
