@@ -37,7 +37,7 @@ from partwise.compat.snowflake.stages import rows_of, stage_store
 from partwise.connector.context import MemoryLink
 from partwise.datasets.dataset import Dataset
 from partwise.datasets.registration import register_dataset
-from partwise.errors import InputError, ModelNotFoundError, RunExistsError
+from partwise.errors import InputError, ModelNotFoundError, RunExistsError, SerdeError
 from partwise.migration.names import Name, known_names
 
 ROWS = pd.DataFrame({"STORE": [1, 1, 2], "X": [1.0, 2.0, 3.0]})
@@ -125,6 +125,33 @@ def test_tensors_have_a_second_axis_and_the_last_batch_is_dropped() -> None:
     pytest.importorskip("torch")
     (batch,) = DataConnector.from_dataframe(ROWS).to_torch_dataset(batch_size=2)
     assert batch["X"].shape == (2, 1)
+
+
+def test_tensors_of_single_rows_are_of_all_rows() -> None:
+    torch = pytest.importorskip("torch")
+    rows = DataConnector.from_dataframe(ROWS).to_torch_dataset()
+    assert [row["X"].tolist() for row in rows] == [[1.0], [2.0], [3.0]]
+    batches = torch.utils.data.DataLoader(rows, batch_size=2)
+    assert [batch["X"].shape for batch in batches] == [(2, 1), (1, 1)]
+    (batch,) = DataConnector.from_dataframe(ROWS).to_torch_datapipe(batch_size=2)
+    assert batch["X"].shape == (2, 1)
+
+
+def test_a_serde_of_modules_takes_what_its_error_says_to_pass(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    own = type("Own", (torch.nn.Linear,), {"__module__": __name__})
+    path = str(tmp_path / "model.pt")
+    with pytest.raises(SerdeError, match=r"classes=.*=TorchSerde.mode=.state.,"):
+        TorchSerde().write(own(1, 1), path)
+    assert TorchSerde(classes=[own]) == partwise.TorchSerde(classes=(own,))
+
+    def factory() -> Any:
+        return own(1, 1)
+
+    by_state = TorchSerde("weights.pt", mode="state", factory=factory)
+    assert by_state == partwise.TorchSerde(filename="weights.pt", mode="state", factory=factory)
+    by_state.write(model := factory(), path)
+    assert torch.equal(by_state.read(path).weight, model.weight)
 
 
 def test_what_does_nothing_or_cannot_be_is_said() -> None:

@@ -82,11 +82,14 @@ class DataConnector:
     def to_torch_dataset(
         self, *, batch_size: int | None = None, shuffle: bool = False, drop_last_batch: bool = True
     ) -> Any:
-        """Return an iterable dataset whose columns are of shape (n, 1), without the last batch."""
+        """Return an iterable dataset whose columns are of shape (n, 1), without the last batch.
+
+        Without `batch_size` it is of single rows, and of all of them.
+        """
         return self.rows.to_torch_dataset(
             batch_size=batch_size,
             shuffle=shuffle,
-            drop_last=drop_last_batch,
+            drop_last=drop_last_batch and batch_size is not None,
             expand_dims=True,
         )
 

@@ -1,8 +1,8 @@
 """One model for each partition: training and inference."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import partwise.connector.context as our_context
 import partwise.connector.data_connector as our_data
@@ -44,8 +44,15 @@ OUTPUT_FILE = "output.pkl"
 TensorFlowSerde = KerasSerde
 
 
-def TorchSerde(filename: str = "model.pt", weights_only: bool = False) -> OwnTorchSerde:  # noqa: N802
-    """Return the serde of modules.
+def TorchSerde(  # noqa: N802
+    filename: str = "model.pt",
+    weights_only: bool = False,
+    *,
+    mode: Literal["module", "state"] = "module",
+    factory: Callable[[], Any] | None = None,
+    classes: Sequence[type] = (),
+) -> OwnTorchSerde:
+    """Return the serde of modules; the last arguments are those of `partwise.TorchSerde`.
 
     Raises:
         InputError: `weights_only`, which here needs to know what the weights are loaded into.
@@ -55,7 +62,7 @@ def TorchSerde(filename: str = "model.pt", weights_only: bool = False) -> OwnTor
             "TorchSerde(weights_only=True) cannot read the weights into a module: pass "
             'partwise.TorchSerde(mode="state", factory=make_model) as serde.'
         )
-    return OwnTorchSerde(filename=filename)
+    return OwnTorchSerde(filename=filename, mode=mode, factory=factory, classes=tuple(classes))
 
 
 @dataclass(frozen=True)
