@@ -43,7 +43,8 @@ def evaluate_predictions(call: EvaluateCall) -> Run:
     predictions = open_predictions(call, store)
     if predictions.gone:
         run_logger().warning(
-            "How good the models were is not known any more, so that no key is called worse: %s",
+            "How good the models were is not known any more, so that no key is called worse by its "
+            "metric: %s",
             predictions.gone,
         )
     plan = prepare_evaluation(

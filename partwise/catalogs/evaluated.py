@@ -63,9 +63,10 @@ MOST_NIGHTS = 30
 MOST_CELLS = 1_000_000
 """Of all nights together no more rows of ledgers are read: it is done as a run ends."""
 
-WORSE, NO_MODEL = "worse", "no model"
+WORSE, NO_MODEL, FAILED = "worse", "no model", "failed"
 VERDICTS = {
     WORSE: "got worse",
+    FAILED: "could not be evaluated",
     NO_MODEL: "had no model of their own",
     "few rows": "have too few rows with a label",
     "unknown": "have models of which nobody knows how good they were",
@@ -110,6 +111,8 @@ class Evaluated:
     """Of rows, by the names of this module, each of shape (n,)."""
     levels: np.ndarray
     """Which level answered, shape (n,); -1: none, there was no prediction."""
+    is_done: np.ndarray
+    """Which keys were evaluated, shape (n,); of the others the ledger says why not."""
 
     drift: pa.Table
     """A row for each feature of a key whose rows may differ from those of the training: `place` of
@@ -153,18 +156,22 @@ class Evaluated:
     @property
     def verdicts(self) -> np.ndarray:
         """What becomes of each key, texts of `VERDICTS` of shape (n,): the first that holds."""
-        labelled = self.counts[LABELLED]
+        lost = self.counts[LOST]
+        judged = self.counts[LABELLED] + lost
         sure = np.isnan(self.confidences) | (self.confidences >= self.confidence)
         # A value that is infinite is worse than any.
         is_worse = sure & ((self.increases > self.worse_by) | np.isinf(self.values))
         conditions = [
+            ~self.is_done,
             self.levels != 0,
-            labelled == 0,
-            labelled < self.min_rows,
+            judged == 0,
+            judged < self.min_rows,
+            # Worse than any number, whatever the others are.
+            lost > 0,
             np.isnan(self.values_then),
             is_worse,
         ]
-        words = [NO_MODEL, "pending", "few rows", "unknown", WORSE]
+        words = [FAILED, NO_MODEL, "pending", "few rows", WORSE, "unknown", WORSE]
         return np.select(conditions, words, "kept").astype(object)
 
     @property
@@ -325,6 +332,7 @@ def _evaluated(kind: type[Evaluated], run: Run) -> Evaluated:
         confidences=column(CONFIDENCE),
         counts={name: column(name, 0).astype(np.int64) for name in names},
         levels=column(LEVEL, -1).astype(np.int64),
+        is_done=found.is_done,
         drift=_drift(found.metrics, tests),
         tests=tests,
     )

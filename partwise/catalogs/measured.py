@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from partwise.outcomes import PartitionStatus
 from partwise.runs.ledger import KEY_PREFIX, metric_values
 from partwise.runs.run import Run
 
@@ -27,6 +29,8 @@ class Measured:
     arguments: Mapping[str, Any]
     keys: pa.Table
     """The key columns, named as in a ledger, and partition_id."""
+    is_done: np.ndarray
+    """Which keys were measured, shape (n,); of the others the ledger says why not."""
     metrics: Mapping[str, tuple[np.ndarray, np.ndarray]]
     """By name: the rows that have it, ascending, and their values."""
 
@@ -38,6 +42,7 @@ class Measured:
         return cls(
             arguments=arguments_of(run),
             keys=ledger.select([*names, "partition_id"]),
+            is_done=pc.equal(ledger["status"], PartitionStatus.DONE).to_numpy(),
             metrics={name: (rows, values) for name, rows, values in metric_values(ledger)},
         )
 

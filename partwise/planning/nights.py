@@ -11,7 +11,7 @@ from datetime import date, timedelta
 import numpy as np
 
 from partwise.catalogs.catalog import Catalog
-from partwise.catalogs.evaluated import LABELLED, NO_MODEL, WORSE, Evaluated
+from partwise.catalogs.evaluated import FAILED, NO_MODEL, VERDICTS, WORSE, Evaluated
 from partwise.errors import GateError, InputError, PartwiseError, RunNotFoundError
 from partwise.formatting import counted
 from partwise.outcomes import RunStatus
@@ -21,6 +21,8 @@ from partwise.runs.run import Run
 from partwise.store.store import Store
 
 STAGES = ("evaluate", "train", "compare", "infer")
+_ATTENTION = (WORSE, FAILED, NO_MODEL)
+"""Verdicts of which somebody is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +96,7 @@ def check_gate(evaluated: Evaluated, max_worse_fraction: float) -> None:
         GateError: More than that share of the keys with enough labels got worse.
     """
     verdicts = evaluated.verdicts
-    judged = int(
-        ((evaluated.counts[LABELLED] >= evaluated.min_rows) & (verdicts != NO_MODEL)).sum()
-    )
+    judged = int(np.isin(verdicts, (WORSE, "unknown", "kept")).sum())
     worse = int((verdicts == WORSE).sum())
     if worse > max_worse_fraction * judged:
         raise GateError(
@@ -114,9 +114,8 @@ def describe_night(
     lines = []
     if evaluated is not None:
         verdicts = evaluated.verdicts
-        for verdict, words in ((WORSE, "got worse"), (NO_MODEL, "had no model of their own")):
-            if count := int(np.sum(verdicts == verdict)):
-                lines.append(f"{counted(count, 'key')} {words}.")
+        counts = ((int(np.sum(verdicts == verdict)), VERDICTS[verdict]) for verdict in _ATTENTION)
+        lines += [f"{counted(count, 'key')} {words}." for count, words in counts if count]
     if trained is not None:
         lines.append(f"{counted(trained.counts.get('DONE', 0), 'model')} trained.")
     done = inferred.counts.get("DONE", 0)
@@ -125,8 +124,8 @@ def describe_night(
 
 
 def needs_attention(evaluated: Evaluated | None) -> bool:
-    """Whether a key fell below its level: it got worse, or another model answered for it."""
-    return evaluated is not None and bool(np.isin(evaluated.verdicts, (WORSE, NO_MODEL)).any())
+    """Whether a key fell below its level, or nobody knows: another model answered, or it failed."""
+    return evaluated is not None and bool(np.isin(evaluated.verdicts, _ATTENTION).any())
 
 
 def remove_old_nights(night: Night, keep_nights: int, store: Store) -> list[str]:

@@ -42,6 +42,8 @@ class WorstKey:
     after: str
     rows_before: str
     rows: int
+    lost: int
+    """Rows more, whose predictions are no finite numbers."""
     drifted: str
     """Features that drifted; empty: none did."""
     dots: tuple[tuple[float, float], ...]
@@ -129,6 +131,7 @@ def _worst(run: Run, found: Evaluated, key_of: Callable[[int], str]) -> list[Wor
     """Return the keys that got worse by most, the worst first."""
     places = np.flatnonzero(found.verdicts == WORSE)
     increases = np.nan_to_num(found.increases[places], nan=np.inf)
+    increases[found.counts[LOST][places] > 0] = np.inf
     places = places[np.argsort(-increases, kind="stable")][:MOST_WORST]
     if not len(places):
         return []
@@ -136,17 +139,18 @@ def _worst(run: Run, found: Evaluated, key_of: Callable[[int], str]) -> list[Wor
     nights = nights_of(run, names)
     worst = []
     for row, (place, name) in enumerate(zip(places, names, strict=True)):
-        rows_then = found.rows_then[place]
+        then, rows_then = float(found.values_then[place]), found.rows_then[place]
         worst.append(
             WorstKey(
                 key=key_of(int(place)),
-                before=number(float(found.values_then[place])),
+                before="not known" if np.isnan(then) else number(then),
                 after=number(float(found.values[place])),
                 rows_before="" if np.isnan(rows_then) else f"{int(rows_then):,}",
                 rows=int(found.counts[LABELLED][place]),
+                lost=int(found.counts[LOST][place]),
                 drifted=names_in_words(_drifted(found, int(place)), 5),
                 dots=_dots(run, name, found.label),
-                nights=_over_nights(nights, row, float(found.values_then[place])),
+                nights=_over_nights(nights, row, then),
             )
         )
     return worst

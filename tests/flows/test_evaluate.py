@@ -152,10 +152,34 @@ def test_two_labels_of_a_row_are_refused_unless_one_is_the_latest(evaluate, stor
     [failure] = refused.failures().to_pylist()
     assert f"{ROWS} labels more than rows" in failure["error_message"]
     assert "'key' and 'day'" in failure["error_message"] or "key" in failure["error_message"]
+    assert by_key(Evaluated.of(refused))["a"]["verdict"] == "failed"
+    assert "a" not in Evaluated.of(refused).keys_to_train()["key"].to_pylist()
     found = by_key(Evaluated.of(evaluate(both, run_id="latest", latest_by="entered")))
     assert found["a"]["corrected_labels"] == ROWS
     assert found["a"]["rmse"] > 90
     assert found["b"].get("corrected_labels") == 0
+
+
+def no_numbers(data, model, context):
+    """Predict as a model does that was damaged: not a number, of one key for most rows."""
+    values = model.predict(data.to_arrow().select(["x"]).to_pandas())
+    values[0 if context.key == "a" else 3 :] = np.nan
+    return values
+
+
+def test_models_that_predict_no_numbers_are_worse_and_are_shown(evaluate, store, cluster):
+    rows = sales(2, ["a", "d"])
+    run_inference(
+        rows, "key", training_run_id="night", predict=no_numbers, run_id="lost", store=store,
+        cluster=cluster, keep_columns=["day"],
+    )  # fmt: skip
+    run = evaluate(rows, "lost", run_id="of-lost")
+    found = by_key(Evaluated.of(run))
+    assert {key: row["verdict"] for key, row in found.items()} == {"a": "worse", "d": "worse"}
+    assert (found["a"]["lost_rows"], found["d"]["labelled_rows"]) == (ROWS, 3)
+    page = store.joinpath("runs/of-lost/report.html").read_text()
+    assert f"now no finite number of {ROWS}<" in page
+    assert f" of 3, and no finite number of {ROWS - 3}<" in page
 
 
 def test_rows_that_nobody_could_join_are_refused_before_any_work(evaluate, store, cluster):
