@@ -7,12 +7,16 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import partwise
 from partwise.compat.snowflake.ml.data import DataConnector
 from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_function.dpf import (
     DPF,
 )
 from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_function.entities import (  # noqa: E501
     RunStatus,
+)
+from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_function.partition_context import (  # noqa: E501
+    PartitionContext,
 )
 from partwise.compat.snowflake.snowpark import Row, Session
 from partwise.compat.snowflake.snowpark.context import get_active_session
@@ -231,6 +235,33 @@ def solve(data: Any, context: Any) -> None:
         raise RuntimeError("The second attempt appends once more.")
 
 
+def context_of(attempt: int) -> partwise.PartitionContext:
+    return partwise.PartitionContext(key="EU", partition_id="eu", run_id="v1", attempt=attempt)
+
+
+def test_an_attempt_begins_without_the_rows_of_an_earlier_one(session: Session) -> None:
+    first, own = session.of_store("a"), session.create_dataframe([("own",)], schema=["N"])
+    own.write.mode("append").save_as_table("log")
+
+    def log(text: str, table: str, attempt: PartitionContext) -> None:
+        def put(theirs: Session) -> None:
+            frame = theirs.create_dataframe([(text,)], schema=["N"])
+            frame.write.mode("append").save_as_table(table)
+
+        attempt.with_session(put)
+
+    failed = PartitionContext(context_of(1), first)
+    for text, table in (("1a", "log"), ("1b", "log"), ("1c", "other")):
+        log(text, table, failed)
+    log("2", "log", PartitionContext(context_of(2), first))
+    assert sorted(session.table("log").collect()) == [("2",), ("own",)]
+    with pytest.raises(InputError, match="no table"):
+        session.table("other").collect()
+    # A run of this name in another stage.
+    log("b", "log", PartitionContext(context_of(1), session.of_store("b")))
+    assert sorted(session.table("log").collect()) == [("2",), ("b",), ("own",)]
+
+
 def test_a_function_appends_to_a_table_once(session: Session) -> None:
     session.create_dataframe(ROWS).filter(col("REGION").is_not_null()).write.save_as_table("sales")
     run = DPF(solve, str(Path("stage").absolute())).run(
@@ -239,3 +270,5 @@ def test_a_function_appends_to_a_table_once(session: Session) -> None:
     assert run.wait() is RunStatus.SUCCESS
     rows = session.table("out").sort("REGION").collect()
     assert rows == [("EU", 2), ("US", 1)]
+    names = {each.name.partition("-")[0] for each in session.table_folder("out").iterdir()}
+    assert names == {session.of_store("stage")._writer}, "Runs of other stages have other names."

@@ -1,6 +1,7 @@
 """A session: where the tables and stages are, and the names that may be left out."""
 
 import copy
+import hashlib
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,13 @@ from partwise.compat.snowflake.snowpark.file_operation import FileOperation
 from partwise.compat.snowflake.snowpark.identifiers import parts_of, qualified, stored
 from partwise.compat.snowflake.snowpark.row import Row
 from partwise.compat.snowflake.snowpark.statements import statement
-from partwise.compat.snowflake.snowpark.tables import TABLES, read_table, write_table
+from partwise.compat.snowflake.snowpark.tables import (
+    TABLES,
+    note_written,
+    read_table,
+    remove_written,
+    write_table,
+)
 from partwise.compat.snowflake.snowpark.unknown import Partial
 from partwise.compat.snowflake.stages import stage_store
 from partwise.errors import InputError
@@ -52,13 +59,22 @@ class Session(Partial):
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
 
+    def of_store(self, store: str) -> "Session":
+        """Return a session for the functions of the runs of a store."""
+        session = copy.copy(self)
+        # A run of the same name in another store is another run.
+        url = store if "://" in store else str(self._root / store)
+        session._writer = hashlib.sha256(url.encode()).hexdigest()[:12]
+        return session
+
     def of_writer(self, name: str) -> "Session":
-        """Return a session whose files are named for who writes them.
+        """Return a session whose files are named for who writes them, with none written as yet.
 
         What is appended to a table by a partition is then there once, also after a second attempt.
         """
         session = copy.copy(self)
-        session._writer, session._written = name, 0
+        session._writer, session._written = f"{self._writer}-{name}", 0
+        remove_written(self._root / TABLES, session._writer)
         return session
 
     def use_database(self, database: str) -> None:
@@ -172,7 +188,10 @@ class Session(Partial):
     def write_rows(self, name: str, rows: pa.Table, mode: str) -> None:
         """Write rows as a table."""
         token = self._writer or f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
-        write_table(self.table_folder(name), rows, mode, f"{token}-{self._written}.parquet")
+        folder, file = self.table_folder(name), f"{token}-{self._written}.parquet"
+        if self._writer:
+            note_written(folder / file, self._writer)
+        write_table(folder, rows, mode, file)
         self._written += 1
 
 

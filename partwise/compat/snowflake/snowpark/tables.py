@@ -71,5 +71,26 @@ def write_table(folder: Path, rows: pa.Table, mode: str, file: str) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
+def note_written(file: Path, writer: str) -> None:
+    """Note, before it is there, that a writer writes a file of a table."""
+    notes = _notes(file.parent.parent, writer)
+    notes.parent.mkdir(parents=True, exist_ok=True)
+    with notes.open("a", encoding="utf-8") as written:
+        written.write(f"{file.parent.name}/{file.name}\n")
+
+
+def remove_written(tables: Path, writer: str) -> None:
+    """Remove what an earlier attempt of a writer wrote into any table: it may write less now."""
+    notes = _notes(tables, writer)
+    if notes.exists():
+        for file in notes.read_text(encoding="utf-8").splitlines():
+            (tables / file).unlink(missing_ok=True)
+        notes.unlink()
+
+
+def _notes(tables: Path, writer: str) -> Path:
+    return tables / ".writers" / f"{writer}.txt"
+
+
 def _files(folder: Path) -> list[Path]:
     return sorted(folder.glob("[!.]*.parquet"))

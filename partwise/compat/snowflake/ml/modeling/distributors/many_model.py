@@ -129,7 +129,7 @@ class ManyModelTraining(DPF):
     def _call(self) -> tuple[Any, dict[str, Any]]:
         from partwise.flows import train_models
 
-        trainer = TrainFunction(self._function)
+        trainer = TrainFunction(self._function, self._session())
         return train_models, {"trainer": trainer, "serde": self._serde}
 
     def _handle(self, run_id: str, work: Any) -> ManyModelRun:
@@ -163,7 +163,7 @@ class ManyModelInference(DPF):
         from partwise.flows import run_inference
 
         return run_inference, {
-            "predict": InferenceFunction(self._function),
+            "predict": InferenceFunction(self._function, self._session()),
             "training_run_id": self._training_run_id,
             "serde": self._serde,
         }

@@ -130,7 +130,11 @@ class DPF:
         # Here: workers read the module for the function, and know no flows.
         from partwise.flows import map_partitions
 
-        return map_partitions, {"function": MappedFunction(self._function)}
+        return map_partitions, {"function": MappedFunction(self._function, self._session())}
+
+    def _session(self) -> Session:
+        """Return the session that the function is given."""
+        return get_active_session().of_store(self._store)
 
     def _handle(self, run_id: str, work: Any) -> DPFRun:
         return DPFRun(run_id, self._store, work)

@@ -58,7 +58,10 @@ class PartitionContext:
         return self.own.download(filename, read_function or unpickled, run_id=run_id or None)
 
     def with_session(self, fn: Callable[[Session], Any]) -> Any:
-        """Return `fn(session)`; what it appends to a table is there once after retries too."""
+        """Return `fn(session)`; what it appends to a table is there once after retries too.
+
+        A run that overwrites another of its name replaces what the same partitions appended.
+        """
         return fn(self.session)
 
 
