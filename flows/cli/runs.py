@@ -17,6 +17,7 @@ from partwise.formatting import counted, size, visible
 from partwise.reports import summary
 from partwise.reports.next_command import program, store_option
 from partwise.runs.bundle import LOG_FILENAME
+from partwise.runs.earlier_runs import last_work
 from partwise.runs.kinds import KINDS
 from partwise.runs.run import Run
 from partwise.store.store import Store
@@ -330,11 +331,9 @@ def _newer_models(run: Run) -> str | None:
         return None
     # It may have been removed or damaged, which does not keep anybody from reading this one.
     with suppress(PartwiseError):
-        trained = Run.open(trained_by, run.store)
-        for ended in reversed(trained.complete_generations()):
-            # A resume that found all done has left the models as they were.
-            if ended.executed != 0:
-                return trained_by if ended.finished_at > run.shown.started_at else None
+        last = last_work(Run.open(trained_by, run.store))
+        if last is not None and last.finished_at > run.shown.started_at:
+            return trained_by
     return None
 
 

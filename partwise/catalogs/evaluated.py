@@ -22,7 +22,7 @@ from partwise.catalogs.measured import Measured
 from partwise.errors import InputError, PartwiseError
 from partwise.formatting import counted
 from partwise.runs.contents import READ_THREADS, list_runs
-from partwise.runs.earlier_runs import earlier_runs
+from partwise.runs.earlier_runs import earlier_runs, last_work
 from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import ONLY, Run
 from partwise.store.store import Store
@@ -300,8 +300,8 @@ def nights_of(run: Run, partition_ids: Sequence[str]) -> Nights:
             read += found.keys.num_rows
             if read > MOST_CELLS:
                 break
-            if is_same(found) and earlier.shown is not None:
-                finished.append(earlier.shown.finished_at)
+            if is_same(found) and (last := last_work(earlier)) is not None:
+                finished.append(last.finished_at)
                 nights.append(values(found))
     return Nights(finished_at=tuple(reversed(finished)), values=np.array(nights[::-1]))
 

@@ -17,7 +17,7 @@ from partwise.errors import RunNotFoundError
 from partwise.planning.models import written_arguments
 from partwise.runs.contents import list_runs
 from partwise.runs.documents import RUN_SCHEME
-from partwise.runs.earlier_runs import newest_runs
+from partwise.runs.earlier_runs import last_work, newest_runs
 from partwise.runs.exports import exported_as
 from partwise.runs.kinds import KINDS
 from partwise.runs.run import Run
@@ -98,14 +98,15 @@ def _taken(
     if pattern == LATEST and LATEST in list_runs(store):
         return text  # A run has that very ID, and calls of it mean this run.
     run = newest_run(store, fits, "*" if pattern == LATEST else pattern)
-    if run is None or run.shown is None:
+    last = None if run is None else last_work(run)
+    if run is None or run.shown is None or last is None:
         raise RunNotFoundError(
             f"{name}={text!r} means the newest run of {kinds} "
             f"{'' if pattern == LATEST else 'whose ID is of this pattern '}that is complete and "
             f"has done a partition, and there is none in {store.url}."
         )
     done = run.shown.counts.get("DONE", 0)
-    ended = f"{run.shown.finished_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    ended = f"{last.finished_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     sentences.append(
         f"{name}={text!r} is the run {run.run_id!r} ({run.kind}, {run.shown.status.value}, "
         f"{done:,} DONE, complete since {ended})."

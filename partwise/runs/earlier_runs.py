@@ -12,6 +12,7 @@ from datetime import datetime
 
 from partwise.errors import PartwiseError
 from partwise.runs.contents import READ_THREADS, list_runs
+from partwise.runs.documents import SummaryDocument
 from partwise.runs.run import Run
 from partwise.store.store import Store
 
@@ -19,10 +20,28 @@ _MADE_UP = re.compile(r".*-\d{8}-\d{6}-[0-9a-f]{4}")
 """An ID that nobody chose, which says nothing of where a run belongs."""
 
 
+def last_work(run: Run) -> SummaryDocument | None:
+    """Return how the complete generation ended by which readers see a run's newest partitions.
+
+    A resume that found all done has left them as they were, and is passed over; one that has taken
+    over what others had done, which were not complete, is not. None: none was complete.
+    """
+    shown = run.shown
+    # As a rule: no other document has to be read.
+    if shown is None or shown.executed != 0:
+        return shown
+    last, before = None, 0
+    for end in run.complete_generations():
+        if end.executed != 0 or end.generation > before + 1:
+            last = end
+        before = end.generation
+    return last
+
+
 def newest_runs(
     store: Store, fits: Callable[[Run], bool], is_meant: Callable[[str], bool]
 ) -> list[Run]:
-    """Return the runs that have done a partition and fit, those that were complete last first.
+    """Return the runs that have done a partition and fit, those that did so last first.
 
     `is_meant` chooses by the ID, before a run is opened. One that cannot be read is left out.
     """
@@ -30,8 +49,9 @@ def newest_runs(
     def ended(run_id: str) -> tuple[datetime, str, Run] | None:
         with suppress(PartwiseError):
             run = Run.open(run_id, store)
-            if run.shown is not None and run.shown.counts.get("DONE") and fits(run):
-                return run.shown.finished_at, run_id, run
+            last = last_work(run)
+            if run.shown and last and run.shown.counts.get("DONE") and fits(run):
+                return last.finished_at, run_id, run
         return None
 
     names = [each for each in list_runs(store) if is_meant(each)]
@@ -48,10 +68,11 @@ def earlier_runs(run: Run, most: int) -> list[Run]:
     is_alike = alike(run.run_id)
     if is_alike is None:
         return []
-    ended = None if run.shown is None else run.shown.finished_at
+    own = last_work(run)
 
     def fits(other: Run) -> bool:
-        is_earlier = ended is None or (other.shown is not None and other.shown.finished_at < ended)
+        last = last_work(other)
+        is_earlier = own is None or (last is not None and last.finished_at < own.finished_at)
         return is_earlier and (other.kind, other.key_columns) == (run.kind, run.key_columns)
 
     return newest_runs(run.store, fits, is_alike)[:most]
