@@ -394,7 +394,7 @@ def _joined(served: Served, n_rows: int, parts: Sequence[_Part], cold: int) -> A
     else:
         chosen = np.full(n_rows, -1, np.int32)
         status = np.full(n_rows, NO_MODEL, np.int8)
-        outputs = {}
+        groups: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
         for places, found, used in parts:
             if found is None or used is None:
                 continue
@@ -402,7 +402,8 @@ def _joined(served: Served, n_rows: int, parts: Sequence[_Part], cold: int) -> A
             chosen[rows] = numbers[used]
             status[rows] = _status(found, len(rows))
             for name, values in found.items():
-                outputs.setdefault(name, _nothing(n_rows, values.dtype))[rows] = values
+                groups.setdefault(name, []).append((rows, values))
+        outputs = {name: _spread(each, n_rows) for name, each in groups.items()}
         if not outputs:
             outputs = {"prediction": _nothing(n_rows, np.dtype(np.float64))}
     return Answer(
@@ -414,6 +415,20 @@ def _joined(served: Served, n_rows: int, parts: Sequence[_Part], cold: int) -> A
         status=status,
         cold=cold,
     )
+
+
+def _spread(groups: Sequence[tuple[np.ndarray, np.ndarray]], n_rows: int) -> np.ndarray:
+    """Return the values of all groups in their rows, of one type, whichever group is first."""
+    types = {values.dtype for _, values in groups}
+    kinds = {dtype.kind for dtype in types}
+    # Truths are no numbers, and nor is text: with others each stays what it is.
+    is_one = kinds <= {"i", "u", "f"} or kinds == {"b"}
+    dtype = np.result_type(*types) if is_one else np.dtype(object)
+    is_whole = sum(len(rows) for rows, _ in groups) == n_rows
+    spread = np.empty(n_rows, dtype) if is_whole else _nothing(n_rows, dtype)
+    for rows, values in groups:
+        spread[rows] = values
+    return spread
 
 
 def _nothing(n_rows: int, dtype: np.dtype) -> np.ndarray:

@@ -296,7 +296,9 @@ def _chosen(outputs: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str
 def _datatype_of(values: np.ndarray) -> str:
     if values.dtype.kind in _OF_KIND:
         return f"{_OF_KIND[values.dtype.kind]}{8 * values.dtype.itemsize}"
-    return "BOOL" if values.dtype.kind == "b" else "BYTES"
+    # Whole numbers and truths with gaps are objects.
+    kinds = {bool} if values.dtype.kind == "b" else set(map(type, values)) - {type(None)}
+    return "INT64" if kinds == {int} else "BOOL" if kinds == {bool} else "BYTES"
 
 
 def dump(value: Any) -> bytes:

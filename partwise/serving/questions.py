@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from partwise.errors import InputError
 from partwise.runs.run import ONLY
 from partwise.tables.keys.partition_keys import Key
 
@@ -67,9 +68,13 @@ class Answer:
     """How many models were loaded for it."""
 
     def to_arrow(self) -> pa.Table:
-        """Return the outputs as a table, with model_run, model_key, model_level and status."""
+        """Return the outputs as a table, with model_run, model_key, model_level and status.
+
+        Raises:
+            InputError: Some models predict numbers and others text, which make no column.
+        """
         columns: dict[str, Any] = {
-            name: pa.array(values, from_pandas=False) for name, values in self.outputs.items()
+            name: _column(name, values) for name, values in self.outputs.items()
         }
         places = pa.array(self.used, mask=self.used < 0)
         for name, values, kind in (
@@ -80,3 +85,13 @@ class Answer:
             columns[name] = pa.array(values, kind).take(places)
         columns["status"] = pa.array(STATUS_TEXTS).take(pa.array(self.status))
         return pa.table(columns)
+
+
+def _column(name: str, values: np.ndarray) -> pa.Array:
+    try:
+        return pa.array(values, from_pandas=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InputError(
+            f"The models of these rows give {name!r} in types that make no column, such as "
+            "numbers and text: ask for the rows of each type on their own."
+        ) from error

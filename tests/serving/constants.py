@@ -28,8 +28,19 @@ class Constants:
         return ConstantModel(values=np.array([value]))
 
 
-def train(store: Store, run_id: str, values: Values, keys=TEXTS) -> Run:
-    maker = RunMaker(store, run_id, "train", serde_name(Constants()), keys=keys)
+class Typed(Constants):
+    """The same, whose keys say the types of their predictions, such as float32."""
+
+    def read(self, file_path: str) -> ConstantModel:
+        dtype = Path(file_path).read_text().split()[0]
+        values = super().read(file_path).values
+        return ConstantModel(values=values.astype(dtype))
+
+
+def train(
+    store: Store, run_id: str, values: Values, keys=TEXTS, serde: Constants | None = None
+) -> Run:
+    maker = RunMaker(store, run_id, "train", serde_name(serde or Constants()), keys=keys)
     maker.begin("overwrite")
     maker.commit(*((key, "DONE", value) for key, value in values.items()))
     return maker.end(len(values))

@@ -1,6 +1,7 @@
 """Predictors from inside: which model answers, what is loaded, and what a new version changes."""
 
 import datetime as dt
+import json
 import threading
 import time
 from decimal import Decimal
@@ -23,10 +24,11 @@ from partwise.serving.errors import DeadlineError, VersionNotServedError
 from partwise.serving.keys import key_of_json
 from partwise.serving.model_cache import ModelCache
 from partwise.serving.predictor import Predictor
+from partwise.serving.protocol import InferRequest, render_infer_response
 from partwise.serving.questions import Question
 from partwise.serving.served import open_served
 from tests.one_catalog import promote
-from tests.serving.constants import predictor, train
+from tests.serving.constants import Typed, predictor, train
 
 FIRST = {"a": 1.0, "b": 2.0, "c": 3.0}
 SECOND = {"b": 20.0, "d": 40.0}
@@ -139,6 +141,49 @@ def test_one_and_true_and_one_point_zero_are_never_one_key(local_store) -> None:
     for other in (True, 1.0):
         with pytest.raises(KeyClassError):
             served.predict([{}], other)
+
+
+@pytest.mark.parametrize(
+    ("keys", "dtype", "datatype"),
+    [
+        (["float32", "float64"], "float64", "FP64"),
+        (["float32", "?"], "float64", "FP64"),
+        (["float64", "int64"], "float64", "FP64"),
+        (["float32", "float32"], "float32", "FP32"),
+        (["int64", "int64"], "int64", "INT64"),
+        (["int64", "none"], "object", "INT64"),
+        (["bool", "bool"], "bool", "BOOL"),
+        (["bool", "none"], "object", "BOOL"),
+        (["U9", "float32"], "object", "BYTES"),
+        (["U9", "?"], "object", "BYTES"),
+        (["bool", "int64"], "object", "BYTES"),
+    ],
+)
+def test_the_neighbours_of_a_row_do_not_change_its_answer(
+    local_store, keys, dtype, datatype
+) -> None:
+    value = 16777217.1  # that no float32 holds
+    types = ("float32", "float64", "int64", "bool", "U9")
+    train(local_store, "typed", dict.fromkeys(types, value), serde=Typed())
+    promote(local_store, "typed")
+    fallback = (0.1,) if "?" in keys else ()
+    served = predictor(local_store, serde=Typed(), fallback=fallback)
+    alone = {"?": 0.1, "none": None} | {key: np.array(value).astype(key).item() for key in types}
+    for order in (keys, keys[::-1]):
+        asked = {"key": order}
+        question = Question(columns=asked, n_rows=2, on_missing="null")
+        answer = served.answer(question)
+        found = answer.outputs["prediction"]
+        assert (found.dtype, found.tolist()) == (dtype, [alone[key] for key in order])
+        body = render_infer_response(
+            answer, "sales", InferRequest(question=question, id=None, outputs=())
+        )
+        assert json.loads(body)["outputs"][0]["datatype"] == datatype
+        if datatype != "BYTES":
+            assert said(answer.to_arrow()) == found.tolist()
+        else:
+            with pytest.raises(InputError, match="numbers and text: ask for the rows"):
+                answer.to_arrow()
 
 
 def test_levels_are_asked_in_turn_and_the_answer_says_which(local_store) -> None:
