@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.catalogs.contest import Contest
-from partwise.catalogs.rows import COLUMNS, in_order
+from partwise.catalogs.documents import CATALOG_SCHEME
+from partwise.catalogs.rows import COLUMNS, export_identities, in_order
 from partwise.catalogs.rows import retired as with_retired
 from partwise.catalogs.rules import Improvement, NewKeys, Retire, Rule, TheseKeys, rule_text
 from partwise.errors import InputError
@@ -37,7 +38,9 @@ class Decision:
     candidate (which wins, or was the closest), reason, rows, before and after (of the metric),
     margin, confidence."""
     changed: int
-    """How many keys would get another champion."""
+    """How many keys would get another champion, or an export for the one that they have."""
+    exported: int = 0
+    """How many of them keep their champion, and would get an export for it."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -71,6 +74,10 @@ class _Field:
     """Whether a candidate's model is the champion, shape (n, m)."""
     has_export: np.ndarray
     """Whether it has a proved export to ONNX, shape (n, m)."""
+    is_exported: np.ndarray
+    """Whether that is the very export which the champion has, shape (n, m)."""
+    champion_has_export: np.ndarray
+    """Whether the base version has one of the key, shape (n,)."""
 
     @property
     def places(self) -> np.ndarray:
@@ -134,14 +141,18 @@ def decide(
         [REPLACED, NEW, PINNED, RETIRED, KEPT],
         LEFT_OUT,
     ).astype(object)
+    sources = _exporting(field, contest, is_in & has_champion & ~wins)
+    reasons[sources >= 0] = [_with_export(each) for each in reasons[sources >= 0]]
     figures = _figures(contest, field, chosen)
     decided = {"verdict": verdicts, "reason": np.where(wins, rule_text(rule), reasons), **figures}
     fresh = _fresh(newcomers, field, chosen, wins, contest, decided)
+    stay = _with_exports(base, newcomers, field, sources)
     return Decision(
         # Where nothing was compared, nobody knows which keys the data has.
-        champions=_with_fresh(base, fresh, None if contest is None else ids, version),
+        champions=_with_fresh(stay, fresh, None if contest is None else ids, version),
         verdicts=_verdicts(ids, chosen, decided, contest, newcomers, base),
-        changed=int(wins.sum()),
+        changed=int((wins | (sources >= 0)).sum()),
+        exported=int((sources >= 0).sum()),
     )
 
 
@@ -185,18 +196,30 @@ def _check_compared(rule: Improvement, contest: Contest | None) -> None:
 def _field(ids: pa.Array, newcomers: Sequence[pa.Table], base: pa.Table | None) -> _Field:
     rows = np.stack([_places(ids, table) for table in newcomers], axis=1)
     champions = np.full(len(ids), -1) if base is None else _places(ids, base)
-    same, exported = np.zeros(rows.shape, bool), np.zeros(rows.shape, bool)
+    same, exported, is_it = (np.zeros(rows.shape, bool) for _ in range(3))
     for column, table in enumerate(newcomers):
         both = np.flatnonzero((rows[:, column] >= 0) & (champions >= 0))
         if base is not None and len(both):
-            theirs = _marks(table.take(pa.array(rows[both, column])))
-            ours = _marks(base.take(pa.array(champions[both])))
-            equal = map(pc.equal, theirs, ours)
+            theirs = table.take(pa.array(rows[both, column]))
+            ours = base.take(pa.array(champions[both]))
+            equal = map(pc.equal, _marks(theirs), _marks(ours))
             same[both, column] = np.logical_and.reduce([_bools(each) for each in equal])
-        # The last one is for rows that are not there.
-        has = np.append(pc.is_valid(table["onnx"]).to_numpy(), False)
-        exported[:, column] = has[rows[:, column]]
-    return _Field(newcomers=rows, base=champions, is_champion=same, has_export=exported)
+            is_it[both, column] = _bools(pc.equal(*map(export_identities, (theirs, ours))))
+        exported[:, column] = _has_export(table)[rows[:, column]]
+    return _Field(
+        newcomers=rows,
+        base=champions,
+        is_champion=same,
+        has_export=exported,
+        is_exported=exported & is_it,
+        champion_has_export=_has_export(base)[champions],
+    )
+
+
+def _has_export(table: pa.Table | None) -> np.ndarray:
+    """Return which rows have an export; the last one is for rows that are not there."""
+    has = [] if table is None else pc.is_valid(table["onnx"]).to_numpy()
+    return np.append(has, False).astype(bool)
 
 
 def _marks(rows: pa.Table) -> list[pa.ChunkedArray]:
@@ -311,6 +334,45 @@ def _named(rule: Rule, ids: pa.Array, columns: Sequence[KeyColumn], field: _Fiel
                 f"{did_you_mean(name, there)}"
             )
     return _bools(pc.is_in(ids, value_set=pa.array(sorted(set(wanted.values())))))
+
+
+def _exporting(field: _Field, contest: Contest | None, may: np.ndarray) -> np.ndarray:
+    """Return of which candidate each champion gets the export, shape (n,); -1: of none.
+
+    Only keys that `may` get one do, and only where it is one that the champion has not.
+    """
+    fits = field.is_champion & field.has_export
+    # A version of a catalog has what its champions had then: it adds, and puts nothing back.
+    is_version = np.zeros(fits.shape[1], bool)
+    if contest is not None:
+        is_version[:] = [each.startswith(CATALOG_SCHEME) for each in contest.references]
+    stays = field.is_exported & field.is_champion & ~is_version
+    others = fits & ~(field.champion_has_export[:, None] & is_version)
+    gets = may & others.any(axis=1) & ~stays.any(axis=1)
+    found: np.ndarray = np.where(gets, others.argmax(axis=1), -1)
+    return found
+
+
+def _with_export(reason: str) -> str:
+    whose = "" if reason == "it is the champion" else "the champion "
+    return f"{reason}, and {whose}has an export now"
+
+
+def _with_exports(
+    base: pa.Table | None, newcomers: Sequence[pa.Table], field: _Field, sources: np.ndarray
+) -> pa.Table | None:
+    """Return the base version with the exports that its champions get; all else stays."""
+    keys = np.flatnonzero(sources >= 0)
+    if base is None or not len(keys):
+        return base
+    parts, at = [base["onnx"]], np.arange(base.num_rows)
+    for column, table in enumerate(newcomers):
+        mine = keys[sources[keys] == column]
+        at[field.base[mine]] = sum(map(len, parts)) + np.arange(len(mine))
+        parts.append(table["onnx"].take(pa.array(field.newcomers[mine, column])))
+    chunks = [chunk for part in parts for chunk in part.chunks]
+    onnx = pa.concat_arrays(chunks).take(pa.array(at))
+    return base.set_column(base.column_names.index("onnx"), COLUMNS.field("onnx"), onnx)
 
 
 def _figures(

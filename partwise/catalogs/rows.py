@@ -150,8 +150,20 @@ def identities(table: pa.Table) -> pa.ChunkedArray:
     """Return for each row a text that is another one where the key has another champion."""
     parts = [table["run_id"], table["generation"], table["retired"], table["unseen_since"]]
     for files in (table["native"], table["onnx"]):
-        parts += [pc.struct_field(pc.struct_field(files, name), "sha256") for name in MODEL_FILES]
-    parts.append(pc.struct_field(table["onnx"], "run_id"))
+        parts += _checksums(files)
+    return _texts([*parts, pc.struct_field(table["onnx"], "run_id")])
+
+
+def export_identities(table: pa.Table) -> pa.ChunkedArray:
+    """Return for each row a text that is another one where its model has another export."""
+    return _texts([*_checksums(table["onnx"]), pc.struct_field(table["onnx"], "run_id")])
+
+
+def _checksums(files: pa.ChunkedArray) -> list[pa.ChunkedArray]:
+    return [pc.struct_field(pc.struct_field(files, name), "sha256") for name in MODEL_FILES]
+
+
+def _texts(parts: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
     texts = [part.cast(pa.string()) for part in parts]
     return pc.binary_join_element_wise(*texts, " ", null_handling="replace", null_replacement="-")
 

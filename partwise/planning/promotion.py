@@ -55,7 +55,10 @@ class Promotion:
     def title(self) -> str:
         """What came of it, or would, in a line."""
         what = "retired" if self.origin.action == "retire" else "with another champion"
-        keys = f"{counted(self.decision.changed, 'key')} {what}"
+        exported = self.decision.exported
+        keys = f"{counted(self.decision.changed - exported, 'key')} {what}"
+        if exported:
+            keys += f", {counted(exported, 'champion')} with an export that it had not"
         if self.is_new and self.catalog is not None:
             return f"{self.catalog.reference}: {keys}"
         if self.catalog is not None:

@@ -257,6 +257,68 @@ def test_without_a_proved_export_a_model_is_left_out():
     assert verdict(found, "a") == ("kept", "it has no proved export to ONNX")
 
 
+def exports_from(run_id: str, table: pa.Table) -> pa.Table:
+    """The same models with the exports of another run."""
+    onnx = {"run_id": run_id, "generation": 1}
+    return pa.Table.from_pylist(
+        [{**row, "onnx": onnx} for row in table.to_pylist()], schema=table.schema
+    )
+
+
+def test_a_champion_gets_the_export_that_was_made_after_its_promotion():
+    at = {"rows": 60, "since_version": 3, "comparison": "cmp@1", "reason": "Improvement()"}
+    base = models("old", ["a", "b"], exported=False, pinned=True, **at)
+    exported = models("old", ["a", "b"])
+    for rule in (Everything(), TheseKeys(("a", "b"))):
+        found = decided(rule, [exported], base=base, needs_export=True)
+        assert (found.changed, found.exported) == (2, 2)
+        assert found.champions.equals(
+            base.set_column(base.column_names.index("onnx"), "onnx", exported["onnx"])
+        ), "what it won with stays"
+    assert verdict(found, "a") == ("pinned", "it is the champion, and has an export now")
+    again = decided(Everything(), [exported], base=found.champions, needs_export=True)
+    assert (again.changed, again.exported) == (0, 0)
+    assert again.champions.equals(found.champions)
+    only = decided(TheseKeys(("a",)), [exported], base=base)
+    assert (champion(only, "a")["onnx"]["run_id"], champion(only, "b")["onnx"]) == (
+        "old-onnx",
+        None,
+    )
+    assert decided(NewKeys(), [exported], base=base).changed == 0
+    newer = decided(Everything(), [exports_from("newer", exported)], base=found.champions)
+    assert champion(newer, "a")["onnx"]["run_id"] == "newer"
+    assert decided(Everything(), [base], base=newer.champions).changed == 0, "it takes none away"
+
+
+def test_a_champion_that_stays_in_a_comparison_gets_an_export():
+    base = models("old", ["a", "b"], exported=False)
+    served, night, other = base, models("night", ["a", "b"]), models("old", ["a", "b"])
+    by = contest(["a", "b"], [(10.0, 12.0, 10.0), (10.0, 5.0, 10.0)])
+    found = decided(Improvement(), [served, night, other], base=base, contest=by)
+    assert verdict(found, "a") == ("kept", "it is worse, and the champion has an export now")
+    assert (found.changed, found.exported) == (2, 1)
+    assert champion(found, "a") == {
+        **base.filter(pa.compute.equal(base["key.shop"], "a")).to_pylist()[0],
+        "onnx": champion(found, "a")["onnx"],
+    }
+    assert champion(found, "a")["onnx"]["run_id"] == "old-onnx"
+    assert champion(found, "b")["run_id"] == "night"
+    # A version that was compared has the export of then, and not that of now.
+    now = exports_from("newer", other)
+    by = contest(["a", "b"], [(10.0, 12.0), (10.0, 12.0)])
+    assert decided(Improvement(), [other, night], base=now, contest=by).champions.equals(now)
+
+
+def test_of_two_exports_of_a_champion_the_one_that_it_has_stays():
+    base, first = models("old", ["a"], exported=False), models("old", ["a"])
+    by = contest(["a"], [(10.0, 10.0, 10.0)])
+    given = [base, first, exports_from("second", first)]
+    found = decided(Improvement(), given, base=base, contest=by)
+    assert champion(found, "a")["onnx"]["run_id"] == "old-onnx"
+    again = decided(Improvement(), given, base=found.champions, contest=by)
+    assert again.champions.equals(found.champions)
+
+
 def test_a_first_version_of_all_models_of_a_run():
     night = models("night", ["b", "a"])
     found = decided(Everything(), [night])
