@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import ColumnError, InputError
+from partwise.formatting import shortened
 from partwise.tables.comparisons import ALWAYS, comparison, equal_values
 from partwise.tables.dictionaries import plain_storage
 
@@ -50,7 +51,8 @@ def _plain(condition: Any, value: Any) -> Any:
 
 
 def _condition(condition: Any) -> list[Any]:
-    if not isinstance(condition, list | tuple) or len(condition) != 3:
+    is_one = isinstance(condition, list | tuple) and len(condition) == 3
+    if not is_one or not isinstance(condition[0], str):
         raise InputError(
             f"Filter condition {condition!r} is not of the form (column, operator, value)."
         )
@@ -64,17 +66,43 @@ def _condition(condition: Any) -> list[Any]:
         if isinstance(value, str) or not isinstance(value, Collection) or not len(value):
             raise InputError(f"Filter condition {condition!r} needs a list of values after 'in'.")
         values = [_plain(condition, item) for item in value]
-        return [column, operator, sorted(values) if isinstance(value, set) else values]
+        is_set = isinstance(value, set | frozenset)
+        return [column, operator, _sorted(values) if is_set else values]
     return [column, operator, _plain(condition, value)]
+
+
+def _sorted(values: list[Any]) -> list[Any]:
+    try:
+        return sorted(values)
+    except TypeError:
+        # Of several types, one of which the column refuses.
+        return sorted(values, key=repr)
 
 
 def normalize_filter(filter: Filter | None) -> Conditions | None:  # noqa: A002
     """Bring a filter into the one form that stands in documents: a list of lists of conditions."""
-    if not filter:
+    if filter is None or (isinstance(filter, Sequence) and not filter):
         return None
-    first = filter[0]
-    conjunctions = [filter] if len(first) == 3 and isinstance(first[0], str) else filter
+    conjunctions = _conjunctions(filter)
+    if not all(conjunctions):
+        raise InputError(
+            f"The filter {shortened(repr(filter))} has an empty list of conditions, which holds "
+            "for every row: leave it out, or the filter where all rows are wanted."
+        )
     return [[_condition(condition) for condition in conditions] for conditions in conjunctions]
+
+
+def _conjunctions(filter: Any) -> Sequence[Sequence[Any]]:  # noqa: A002
+    """Return the lists of conditions of which one must hold; also of what came in unchecked."""
+    if isinstance(filter, Sequence) and all(isinstance(each, list | tuple) for each in filter):
+        is_one = bool(filter[0]) and isinstance(filter[0][0], str)
+        found = [filter] if is_one else filter
+        if all(isinstance(each, list | tuple) for each in found):
+            return found
+    raise InputError(
+        f"{shortened(repr(filter))} is no filter: give a list of conditions, such as "
+        '[("price", ">", 0)], or a list of such lists.'
+    )
 
 
 def filter_columns(conjunctions: Conditions | None) -> list[str]:

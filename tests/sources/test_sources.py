@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
@@ -228,6 +229,23 @@ def test_filters_compare_encoded_and_exact_columns():
 BAD_FILTERS = [
     ([("nope", "=", 1)], ColumnError, r"The filter names column 'nope'.*its columns are 'store'"),
     ([("sales", "~", 1)], InputError, r"unknown operator '~': use one of =, "),
+    (
+        [[("sales", ">", 1)], []],
+        InputError,
+        r"has an empty list of conditions, which holds for eve",
+    ),
+    (
+        [[], [("sales", ">", 1)]],
+        InputError,
+        r"has an empty list of conditions, which holds for eve",
+    ),
+    ({"sales": 1}, InputError, r"^{'sales': 1} is no filter: give a list of conditions, such as "),
+    (pc.field("sales") > 1, InputError, r"^<pyarrow.*> is no filter: give a list of conditions"),
+    ("sales > 1", InputError, r"^'sales > 1' is no filter: give a list"),
+    (("sales", ">", 1), InputError, r"^\('sales', '>', 1\) is no filter: give a list"),
+    ([[("sales", ">", 1)], ("sales", ">", 1)], InputError, r"'sales' is not of the form"),
+    ([(1, ">", 1)], InputError, r"is not of the form"),
+    ([("sales", "in", {1, "2"})], ColumnError, r"'sales' of type int64 with '2'"),
     ([("sales", "=")], InputError, r"is not of the form \(column, operator, value\)"),
     ([("sales", "=", None)], InputError, r"compares with None"),
     ([("sales", "=", float("nan"))], InputError, r"compares with nan"),
