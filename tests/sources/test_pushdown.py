@@ -3,6 +3,7 @@
 import datetime as dt
 import math
 import tempfile
+from decimal import Decimal
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -46,6 +47,29 @@ def test_row_groups_that_hold_nothing_are_not_read(tmp_path, filter_, expected):
     source = open_source(tmp_path, filter=filter_, columns=["number"])
     assert groups(source) == expected
     assert source.fragments() == [] or read(source)
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float16(), pa.decimal128(21, 20)])
+@pytest.mark.parametrize("operator", ["<", "<=", "=", "!=", ">=", ">", "in", "not in"])
+def test_a_filter_compares_what_a_file_has_in_the_type_of_all_files(tmp_path, kind, operator):
+    wide = pa.table({"x": [0.1, 0.3], "row": [2, 3]})
+    exact = pa.array([Decimal("0.1"), Decimal("0.30000000000000000001")])
+    values = exact if pa.types.is_decimal(kind) else pa.array([0.1, 0.3])
+    narrow = pa.table({"x": values.cast(kind), "row": [0, 1]})
+    pq.write_table(narrow, tmp_path / "1.parquet", row_group_size=1)
+    pq.write_table(wide, tmp_path / "2.parquet")
+    table = pa.Table.from_pylist(read(open_source(tmp_path)))
+    assert table.schema.field("x").type == pa.float64()
+    for value in (0.1, 0.3):
+        filter_ = [("x", operator, [value] if "in" in operator else value)]
+        wanted = read(open_source(table, filter=filter_))
+        assert read(open_source(tmp_path, filter=filter_)) == wanted
+
+
+def test_row_groups_of_whole_numbers_beside_doubles_are_left_out(tmp_path):
+    pq.write_table(pa.table({"x": range(100)}), tmp_path / "1.parquet", row_group_size=50)
+    pq.write_table(pa.table({"x": [0.5]}), tmp_path / "2.parquet")
+    assert groups(open_source(tmp_path, filter=[("x", ">", 70.5)])) == [[1]]
 
 
 def test_files_whose_paths_exclude_them_are_not_opened(tmp_path):

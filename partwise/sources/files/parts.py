@@ -53,10 +53,24 @@ def divide_file(
         places = _places(head.metadata, looked_at)
         if conditions is not None:
             # The footer's statistics exclude row groups; of types that differ they say nothing.
-            expression = filter_expression(conditions, head.schema)
+            says = _says_of(filter_columns(conditions), head.schema, schema)
+            expression = filter_expression(conditions, head.schema) if says else None
             groups = groups if expression is None else _passing(file, expression)
         known = {key: places[key] for key in keys if key in places}
         return _joined(head, head.metadata, groups, known, schema)
+
+
+def _says_of(names: Sequence[str], own: pa.Schema, wider: pa.Schema) -> bool:
+    """Whether a comparison with a file's columns is one with them in the types of all files.
+
+    0.3 of 32 bits is above 0.3 as a double, to which the column is widened, and equal to it before.
+    """
+    for name in names:
+        mine, all_of = (plain_storage(schema.field(name).type) for schema in (own, wider))
+        is_exact = pa.types.is_integer(mine) or not pa.types.is_floating(all_of)
+        if mine != all_of and not is_exact:
+            return False
+    return True
 
 
 def _places(metadata: pq.FileMetaData, names: Collection[str]) -> dict[str, int]:
