@@ -55,11 +55,11 @@ def read_requested(
     for line in environment.constraints:
         reader.add_requirement(line, "constraints", reader.asked.constraints)
     if environment.requirements_file:
-        reader.read(Path(environment.requirements_file), reader.asked.requirements)
+        reader.read(environment.requirements_file, Path.cwd(), reader.asked.requirements)
     if environment.pyproject_file:
         reader.read_project(environment.pyproject_file)
     if environment.constraints_file:
-        reader.read(Path(environment.constraints_file), reader.asked.constraints)
+        reader.read(environment.constraints_file, Path.cwd(), reader.asked.constraints)
     asked = reader.asked
     asked.index_url = environment.index_url or asked.index_url
     asked.extra_index_urls[:0] = environment.extra_index_urls
@@ -67,7 +67,9 @@ def read_requested(
     asked.no_index |= environment.no_index
     for place in asked.find_links:
         if "," in place:
-            raise PackageError(f"find_links names {place!r}: a place cannot have a comma in it.")
+            raise PackageError(
+                f"find_links names {without_passwords(place)!r}: a place cannot have a comma in it."
+            )
     return asked
 
 
@@ -97,9 +99,12 @@ class _Reader:
         self._variables = variables
         self._at_work: list[Path] = []
 
-    def read(self, path: Path, lines: list[str]) -> None:
-        """Read a requirements file, and those it includes, into requirements or constraints."""
-        path = path.absolute()
+    def read(self, name: str, folder: Path, lines: list[str]) -> None:
+        """Read a requirements file, and those it includes, into requirements or constraints.
+
+        Its name is relative to the folder.
+        """
+        path = _path(name, folder)
         # Files may include each other.
         if path in self._at_work:
             return
@@ -117,7 +122,7 @@ class _Reader:
     def read_project(self, name: str) -> None:
         """Read the dependencies of a pyproject.toml, and of its extras: pyproject.toml[plots]."""
         match = _EXTRAS.fullmatch(name)
-        path = Path(match["path"] if match else name).absolute()
+        path = _path(match["path"] if match else name, Path.cwd())
         try:
             document = tomllib.loads(_text(path))
         except tomllib.TOMLDecodeError as error:
@@ -182,8 +187,8 @@ class _Reader:
     def _add_option(self, line: str, path: Path, where: str, lines: list[str]) -> None:
         name, value = _split_option(line)
         adders: dict[str, Callable[[str], None]] = {
-            "--requirement": lambda value: self.read(path.parent / value, lines),
-            "--constraint": lambda value: self.read(path.parent / value, self.asked.constraints),
+            "--requirement": lambda value: self.read(value, path.parent, lines),
+            "--constraint": lambda value: self.read(value, path.parent, self.asked.constraints),
             "--index-url": lambda value: setattr(self.asked, "index_url", value),
             "--extra-index-url": self.asked.extra_index_urls.append,
             "--find-links": lambda value: self.asked.find_links.append(
@@ -198,13 +203,29 @@ class _Reader:
             kept: lambda value: self.asked.options.append(f"{name} {value}") for kept in _KEPT
         }
         if name == "--editable":
+            shown = without_passwords(line)
+            if "://" in value and not _is_local(value):
+                raise PackageError(
+                    f"{where}: {shown!r} is to be editable, which packages of "
+                    "environments are not: write it without -e, as NAME @ URL."
+                )
             raise PackageError(
-                f"{where}: {line!r} is a folder of this machine, and workers are to install it "
+                f"{where}: {shown!r} is a folder of this machine, and workers are to install it "
                 "too: build a wheel, and name the folder that it is in as find_links."
             )
         if name not in adders:
             raise PackageError(f"{where}: {name} is an option that environments do not have.")
         adders[name](value)
+
+
+def _path(name: str, folder: Path) -> Path:
+    """Return where a file lies whose name is relative to a folder."""
+    if "://" in name:
+        raise PackageError(
+            f"The file {without_passwords(name)!r} is not on this machine: download it, and name "
+            "the copy."
+        )
+    return (folder / name).absolute()
 
 
 def _text(path: Path) -> str:

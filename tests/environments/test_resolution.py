@@ -105,6 +105,24 @@ def test_what_workers_cannot_install_is_refused_by_name(line, words, tmp_path) -
         read_requested(Environment(requirements_file=str(tmp_path / "requirements.txt")))
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("-e git+https://s3cr3tword@git.example/shop.git#egg=shop", r"without -e, as NAME @ URL"),
+        ("-e git+file://s3cr3tword@git.example/shop.git", "is a folder of this machine"),
+        ("-r https://s3cr3tword@git.example/base.txt", "is not on this machine: download it"),
+        ("-c https://s3cr3tword@git.example/base.txt", "is not on this machine: download it"),
+        ("-f https://s3cr3tword@git.example/a,b", "cannot have a comma"),
+    ],
+)
+def test_a_line_that_is_refused_shows_no_token(line, words, tmp_path) -> None:
+    (tmp_path / "requirements.txt").write_text(f"{line}\n")
+    with pytest.raises(PackageError, match=words) as refused:
+        read_requested(Environment(requirements_file=str(tmp_path / "requirements.txt")))
+    assert "s3cr3tword" not in str(refused.value)
+    assert "***@git.example" in str(refused.value)
+
+
 def test_files_that_include_each_other_end(tmp_path) -> None:
     (tmp_path / "a.txt").write_text("shop\n-r b.txt")
     (tmp_path / "b.txt").write_text("till\n-r a.txt")
