@@ -65,13 +65,15 @@ class Search:
         self._live: dict[int, OptunaTrial] = {}
         # With the seed of the first generation the sampler would draw what is known already.
         seed = spec.seed if not known else _derived(spec.seed, len(known))
+        # All is given: Optuna's sampler of grids fails with one setting that it did not choose.
+        sampler = spec.sampler if spec.grid is None else "random"
         verbosity = optuna.logging.get_verbosity()
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         try:
             self._study = optuna.create_study(
                 study_name=STUDY_NAME,
                 direction="maximize" if spec.maximized else "minimize",
-                sampler=make_sampler(spec.sampler, seed, spec.space),
+                sampler=make_sampler(sampler, seed, spec.space),
                 pruner=make_pruner(spec.pruner),
             )
         finally:

@@ -97,6 +97,12 @@ def test_a_grid_is_tried_once_also_by_a_resume() -> None:
     assert len(tried) == 6
 
 
+@pytest.mark.parametrize("space", [{"x": grid([0.5]), "rate": 0.1}, {"x": 0.5, "rate": 0.1}])
+def test_a_grid_of_one_setting_is_tried(space) -> None:
+    [trial] = run(Search(spec(space=space, sampler="grid")), range(1))
+    assert trial.settings == {"x": 0.5, "rate": 0.1}
+
+
 def test_a_pruner_gives_up_what_is_worse_and_a_trial_of_before_never() -> None:
     search = Search(spec(pruner="median"))
     for number in range(5):
