@@ -73,7 +73,8 @@ def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParame
         with clock.stage("load"):
             rows = _stage_rows(plan, folder, client, frame)
             sources = _stage_sources(plan.gang, folder, client, frame)
-        numbers = known.numbers(int(min(plan.stopping.trials, plan.search.size)))
+        most = plan.search.most((*known.kept, *known.again))
+        numbers = known.numbers(int(min(plan.stopping.trials, most)))
         keys = pa.table({TRIAL: pa.array(numbers, pa.int64())})
         frame.begin(n_shards=1, partitions=len(numbers), keys=keys)
         work = folder.write(work_file(token), payload)

@@ -97,9 +97,11 @@ class StudyDriver:
         self._trials = trials
         self._watch = watch
         self._log = log
-        self._search = Search(spec.search, spec.kept)
+        self._search = Search(spec.search, spec.kept, spec.again)
         self._again = deque(spec.again)
-        taken = {trial.number for trial in (*spec.kept, *spec.again)}
+        known = (*spec.kept, *spec.again)
+        taken = {trial.number for trial in known}
+        self._most = spec.search.most(known)
         self._free = (number for number in itertools.count() if number not in taken)
         self._begun = len(spec.kept)
         self._running: set[int] = set()
@@ -193,11 +195,12 @@ class StudyDriver:
     def _may_begin(self, began: float) -> bool:
         """Whether another trial is to begin; where not, the end of the study says why."""
         stopping = self._spec.stopping
-        wanted = min(stopping.trials, self._spec.search.size)
+        wanted = min(stopping.trials, self._most)
         waiting = bool(self._again)
         if self.stopped is not None or (self._begun >= wanted and not waiting):
-            if wanted < stopping.trials and not self._end.reason:
-                self._end.reason = f"all {wanted:,} settings of the grid were tried"
+            if wanted < stopping.trials and self._begun >= wanted and not self._end.reason:
+                size = self._spec.search.size
+                self._end.reason = f"all {size:,} settings of the grid were tried"
             return False
         if (
             stopping.max_duration_s is not None

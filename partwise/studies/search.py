@@ -13,10 +13,11 @@ from partwise.outcomes import PartitionStatus
 from partwise.runs.trials import Trial, TrialRecord
 from partwise.tuning.pruner import PrunerName, make_pruner
 from partwise.tuning.sampler import SamplerName, make_sampler
+from partwise.tuning.search import settings_key
 from partwise.tuning.space import Space, SpaceFunction, finite_values, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from optuna.distributions import BaseDistribution
     from optuna.trial import Trial as OptunaTrial
@@ -53,16 +54,27 @@ class SearchSpec:
             return None
         return finite_values(self.space)
 
+    def most(self, known: Sequence[Trial]) -> float:
+        """Return how many trials there are at most: these, and those that a grid leaves."""
+        return len(known) + self.size - len(_tried(known))
+
 
 class Search:
-    """The sampler of a study, and all that it was given."""
+    """The sampler of a study, and all that it was given.
 
-    def __init__(self, spec: SearchSpec, known: Sequence[Trial] = ()) -> None:
+    It is told of `known` trials. Those that run `again` have settings that a grid does not give to
+    others.
+    """
+
+    def __init__(
+        self, spec: SearchSpec, known: Sequence[Trial] = (), again: Sequence[Trial] = ()
+    ) -> None:
         # Here, and not above: a driver that only plans a study, or reads one, does without.
         import optuna
 
         self._spec = spec
         self._live: dict[int, OptunaTrial] = {}
+        self._untried = _untried(spec.grid or {}, _tried([*known, *again]))
         # With the seed of the first generation the sampler would draw what is known already.
         seed = spec.seed if not known else _derived(spec.seed, len(known))
         # All is given: Optuna's sampler of grids fails with one setting that it did not choose.
@@ -92,10 +104,8 @@ class Search:
         """
         from optuna.distributions import distribution_to_json
 
-        if (grid := self._spec.grid) is not None:
-            # By the number of the trial, so that a resume tries none twice.
-            (chosen,) = itertools.islice(itertools.product(*grid.values()), number, number + 1)
-            self._study.enqueue_trial(dict(zip(grid, chosen, strict=True)))
+        if self._spec.grid is not None:
+            self._study.enqueue_trial(next(self._untried))
         live = self._study.ask()
         try:
             settings = suggest(live, self._spec.space)
@@ -216,6 +226,19 @@ def importances(trials: Sequence[Trial]) -> dict[str, float]:
     )
     found = get_param_importances(search._study, evaluator=PedAnovaImportanceEvaluator())
     return {name: float(value) for name, value in found.items()}
+
+
+def _tried(trials: Sequence[Trial]) -> set[str]:
+    """Return what trials have drawn, each once."""
+    return {settings_key(trial.record.params) for trial in trials}
+
+
+def _untried(grid: Mapping[str, Sequence[Any]], tried: set[str]) -> Iterator[dict[str, Any]]:
+    """Give the settings of a grid that were not tried, one by one: there may be very many."""
+    for chosen in itertools.product(*grid.values()):
+        settings = dict(zip(grid, chosen, strict=True))
+        if settings_key(settings) not in tried:
+            yield settings
 
 
 def _state(record: TrialRecord, status: PartitionStatus) -> Any:

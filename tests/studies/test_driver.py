@@ -1,0 +1,111 @@
+"""The driver of a study without a cluster: which trials it begins, and why no more."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from partwise.outcomes import PartitionStatus
+from partwise.runs.trials import Trial, TrialRecord
+from partwise.studies.assignment import TrialAssignment, TrialReceipt
+from partwise.studies.driver import Stopping, StudyDriver, StudyEnd, StudySpec
+from partwise.studies.search import SearchSpec
+from partwise.tuning.sampler import SamplerName
+from partwise.tuning.space import grid
+
+SPACE = {"x": grid([3, 2, 1, 0]), "fixed": 7}
+
+
+class TrialsHere:
+    """Trials that end as soon as they are begun."""
+
+    def __init__(self, failing: Sequence[int] = ()) -> None:
+        self.ended: list[Trial] = []
+        self._failing = failing
+
+    def open(self, ask: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+    def submit(self, assignment: TrialAssignment, start: int) -> Future[TrialReceipt | None]:
+        number = assignment.number
+        status = PartitionStatus.FAILED if number in self._failing else PartitionStatus.DONE
+        value = float(assignment.record.settings["x"])
+        record = replace(assignment.record, value=value if status is PartitionStatus.DONE else None)
+        # As the ledger has it.
+        record = TrialRecord.from_json(record.to_json())
+        self.ended.append(
+            Trial(number=number, status=status, record=record, seconds=1.0, reason="")
+        )
+        future: Future[TrialReceipt | None] = Future()
+        future.set_result(
+            TrialReceipt(
+                number=number, status=status, record=record, seconds=1.0, rows=3, reason=""
+            )
+        )
+        return future
+
+    @property
+    def tried(self) -> list[int]:
+        return [trial.settings["x"] for trial in self.ended]
+
+
+def study(
+    here: TrialsHere,
+    sampler: SamplerName,
+    trials: int,
+    kept: Sequence[Trial] = (),
+    again: Sequence[Trial] = (),
+) -> StudyEnd:
+    options = SimpleNamespace(max_shard_starts=1, failure_budget=lambda trials: None)
+    execution: Any = SimpleNamespace(options=options, generation=1)
+    search = SearchSpec(
+        space=SPACE, sampler=sampler, pruner="none", seed=3, metric="loss", maximized=False
+    )
+    spec = StudySpec(
+        execution=execution,
+        rows=None,
+        fingerprint="f",
+        search=search,
+        stopping=Stopping(trials=trials),
+        slots=1,
+        kept=tuple(kept),
+        again=tuple(again),
+    )
+    nobody: Any = None
+    log: Any = SimpleNamespace(info=lambda *words: None, warning=lambda *words: None)
+    with StudyDriver(nobody, spec, here, nobody, log) as driver:
+        return driver.run()
+
+
+def test_a_grid_behind_another_sampler_tries_what_is_left() -> None:
+    before = TrialsHere()
+    study(before, "random", 6)
+    # Drawn with doubles, which are no settings of the grid more.
+    assert 0 < len(set(before.tried)) < 6
+    after = TrialsHere()
+    end = study(after, "grid", 50, kept=before.ended)
+    assert sorted({*before.tried, *after.tried}) == [0, 1, 2, 3]
+    assert not {*before.tried} & {*after.tried}
+    assert len(after.tried) == len({*after.tried})
+    assert end.reason == "all 4 settings of the grid were tried"
+
+
+def test_a_grid_of_which_settings_are_left_does_not_say_that_all_were_tried() -> None:
+    before, after = TrialsHere(), TrialsHere()
+    study(before, "grid", 1)
+    end = study(after, "grid", 3, kept=before.ended)
+    assert (before.tried, after.tried, end.reason) == ([3], [2, 1], "")
+
+
+@pytest.mark.parametrize("trials", [4, 50])
+def test_a_grid_gives_the_settings_of_a_failed_trial_to_it_alone(trials) -> None:
+    before, after = TrialsHere(failing=[1]), TrialsHere()
+    study(before, "grid", 2)
+    kept, again = before.ended
+    study(after, "grid", trials, kept=[kept], again=[again])
+    assert [trial.number for trial in after.ended] == [1, 2, 3]
+    assert after.tried == [2, 1, 0]
