@@ -81,9 +81,11 @@ def _sorted(values: list[Any]) -> list[Any]:
 
 def normalize_filter(filter: Filter | None) -> Conditions | None:  # noqa: A002
     """Bring a filter into the one form that stands in documents: a list of lists of conditions."""
-    if filter is None or (isinstance(filter, Sequence) and not filter):
+    if filter is None:
         return None
     conjunctions = _conjunctions(filter)
+    if not conjunctions:
+        return None
     if not all(conjunctions):
         raise InputError(
             f"The filter {shortened(repr(filter))} has an empty list of conditions, which holds "
@@ -95,7 +97,7 @@ def normalize_filter(filter: Filter | None) -> Conditions | None:  # noqa: A002
 def _conjunctions(filter: Any) -> Sequence[Sequence[Any]]:  # noqa: A002
     """Return the lists of conditions of which one must hold; also of what came in unchecked."""
     if isinstance(filter, Sequence) and all(isinstance(each, list | tuple) for each in filter):
-        is_one = bool(filter[0]) and isinstance(filter[0][0], str)
+        is_one = bool(filter and filter[0]) and isinstance(filter[0][0], str)
         found = [filter] if is_one else filter
         if all(isinstance(each, list | tuple) for each in found):
             return found
