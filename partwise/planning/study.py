@@ -11,6 +11,7 @@ from partwise.calls.intent import describe_intent
 from partwise.calls.one_model import TuneCall
 from partwise.calls.written import names_function
 from partwise.engine.driver.payload import name_of
+from partwise.engine.options import ExecutionOptions
 from partwise.engine.scaling import ScalingConfig
 from partwise.engine.works import TrainWork
 from partwise.errors import InputError
@@ -65,6 +66,7 @@ def prepare_study(
 ) -> StudyPlan:
     """Return the plan of a study, checked as far as it can be before any row is read."""
     _check_numbers(call)
+    _check_execution(call.execution)
     serde = resolve_serde(call.serde)
     space = _space_of(call.space)
     function = resolve_trainer(call.trainer)
@@ -216,6 +218,21 @@ def _check_numbers(call: TuneCall) -> None:
     if call.max_duration_s is not None and not call.max_duration_s > 0:
         raise InputError(
             f"max_duration_s={call.max_duration_s:g} leaves no time: give seconds above 0."
+        )
+
+
+def _check_execution(options: ExecutionOptions) -> None:
+    """Refuse what is for the partitions of other runs: a caller would wait for its effect."""
+    if options.sample is not None:
+        raise InputError(
+            f"execution.sample={options.sample} is a dry run of a part of the partitions, and a "
+            "study has trials, each on all rows: leave it out, and give fewer trials= under "
+            "another run_id."
+        )
+    if options.n_shards is not None:
+        raise InputError(
+            f"execution.n_shards={options.n_shards} divides partitions, and a study has trials, "
+            "each on all rows: leave it out; max_concurrent= says how many run at once."
         )
 
 
