@@ -128,6 +128,39 @@ def test_what_is_done_is_written_while_the_next_one_runs(shard, tmp_path) -> Non
     assert receipt.counts == {"DONE": 2}
 
 
+@pytest.fixture
+def slowly_imported(tmp_path, monkeypatch) -> str:
+    """A module that takes a second to import, where children find it."""
+    name = f"slow_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text("import time\ntime.sleep(1)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return name
+
+
+def importing(name: str):
+    names: dict = {}
+    exec(f"def function(data, context):\n    import {name}\n", names)
+    return names["function"]
+
+
+@pytest.mark.parametrize("isolation", ["shared", "partition"])
+def test_what_is_imported_for_all_does_not_count_for_the_time_of_the_first(
+    shard, slowly_imported, isolation
+) -> None:
+    function = importing(slowly_imported)
+    _, run = shard.run(function, table_of(a=1, b=2), timeout_s=0.6, isolation=isolation)
+    assert statuses(run) == {"a": "DONE", "b": "DONE"}
+
+
+def test_what_imports_for_ever_is_stopped(shard, slowly_imported, monkeypatch) -> None:
+    monkeypatch.setattr("partwise.engine.worker.supervisor.START_TIMEOUT_S", 0.3)
+    _, run = shard.run(importing(slowly_imported), table_of(a=1), timeout_s=0.2)
+    row = row_of(run, "a")
+    assert (row["reason"], row["error_type"]) == ("timed out", "PartitionTimeout")
+    said = "It was stopped since what its function imports took more than 0.3 s."
+    assert row["error_message"] == said
+
+
 def test_a_child_that_is_killed_takes_only_its_partition_along(shard) -> None:
     def function(data, context):
         if context.key == "b":

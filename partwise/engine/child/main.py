@@ -69,7 +69,8 @@ if TYPE_CHECKING:
 
 MARK = struct.Struct("<qq")
 """What runs since when: index of the partition (-1: none), monotonic nanoseconds (0: its function
-has ended, and its outcome is on the way; `SENT`: it is sent)."""
+has ended, and its outcome is on the way; `SENT`: it is sent; below that: so long ago, by the number
+without its sign, this process began to prepare for the function)."""
 SENT = -1
 
 RECYCLE_AFTER_S = 0.05
@@ -194,9 +195,11 @@ class Child:
         """Work on one partition and send its outcome; False when the process should be replaced."""
         # From here on a death of this process is this partition's, until its outcome is sent: the
         # worker reads the mark, in memory that outlives us, and needs no answer from here.
-        MARK.pack_into(self._mark, 0, index, time.monotonic_ns())
         if self._surroundings is None and self._obstacle is None:
+            # What is imported for all partitions does not count for the time of the first one.
+            MARK.pack_into(self._mark, 0, index, -time.monotonic_ns())
             self._prepare()
+        MARK.pack_into(self._mark, 0, index, time.monotonic_ns())
         server = self._surroundings
         if not isinstance(server, ForkServer):
             return self._attempt(index, attempt)

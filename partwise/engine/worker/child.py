@@ -19,7 +19,7 @@ from mmap import mmap
 from pathlib import Path
 
 from partwise.engine.child.log import give_back_middle, is_large, read_log
-from partwise.engine.child.main import MARK, ChildSettings
+from partwise.engine.child.main import MARK, SENT, ChildSettings
 from partwise.engine.failures import Failure
 from partwise.engine.messages import Connection, OpenWork, WorkUnusable
 from partwise.engine.options import Isolation
@@ -157,6 +157,11 @@ class ChildProcess:
         """Return the partition at work, or -1, and for how many seconds its function has run."""
         index, since_ns = MARK.unpack_from(self._mark, 0)
         return index, (time.monotonic_ns() - since_ns) / 1e9 if since_ns > 0 else 0.0
+
+    def preparing_s(self) -> float:
+        """Return for how many seconds the child has imported what the first partition needs."""
+        since_ns = MARK.unpack_from(self._mark, 0)[1]
+        return (time.monotonic_ns() + since_ns) / 1e9 if since_ns < SENT else 0.0
 
     def has_ended(self) -> bool:
         """Whether the process is dead."""

@@ -28,7 +28,12 @@ from partwise.engine.messages import (
 )
 from partwise.engine.options import Isolation
 from partwise.engine.outcome import Outcome, open_content
-from partwise.engine.worker.child import ChildProcess, borrow_child, discard_child
+from partwise.engine.worker.child import (
+    START_TIMEOUT_S,
+    ChildProcess,
+    borrow_child,
+    discard_child,
+)
 from partwise.environments.building import BuiltEnvironment
 from partwise.errors import ClusterError, PartwiseError
 from partwise.outcomes import PartitionStatus
@@ -255,26 +260,23 @@ class Supervisor:
         if child.has_ended():
             return self._describe_death(child)
         child.bound_log()
-        index, seconds = child.running()
+        index, _ = child.running()
         if index < 0:
             return None
         family = child.family()
         memory = child.memory_bytes(family, self.memory_bytes)
         self._peaks[index] = max(memory, self._peaks.get(index, 0))
-        seconds -= self._held_up.get(index, 0.0)
-        verdict = self._judge(seconds, memory, len(family))
+        verdict = self._judge(child, memory, len(family))
         if verdict is None:
             return None
         # It may have gone on to the next partition since: hold it still and read again.
         child.pause()
-        now_index, seconds = child.running()
-        seconds -= self._held_up.get(index, 0.0)
-        if now_index != index or self._judge(seconds, memory, len(family)) is None:
+        if child.running()[0] != index or self._judge(child, memory, len(family)) is None:
             child.resume()
             return None
         return verdict
 
-    def _judge(self, seconds: float, memory: int, processes: int) -> _Verdict | None:
+    def _judge(self, child: ChildProcess, memory: int, processes: int) -> _Verdict | None:
         """Return which limit a partition exceeds; None: it keeps within all."""
         if memory > self.memory_bytes:
             return _Verdict(
@@ -294,10 +296,22 @@ class Supervisor:
                 "process limit",
                 final=True,
             )
-        if self.timeout_s is not None and seconds > self.timeout_s:
+        if self.timeout_s is None:
+            return None
+        index, seconds = child.running()
+        held_up = self._held_up.get(index, 0.0)
+        if seconds - held_up > self.timeout_s:
             return _Verdict(
                 "PartitionTimeout",
                 f"It was stopped after the {self.timeout_s:g} s that timeout_s allows.",
+                "timed out",
+                final=True,
+            )
+        longest = max(self.timeout_s, START_TIMEOUT_S)
+        if child.preparing_s() - held_up > longest:
+            return _Verdict(
+                "PartitionTimeout",
+                f"It was stopped since what its function imports took more than {longest:g} s.",
                 "timed out",
                 final=True,
             )
