@@ -145,6 +145,25 @@ def test_layers_of_torch_that_check_shapes_are_no_branches(made, tmp_path):
     np.testing.assert_allclose(loaded.run(feeds)["output"], expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + x.max().item(),
+        lambda x: x + float(x.max()),
+        lambda x: x * int(x.max() > 1e3),
+        lambda x: x + x[0].tolist()[0],
+        lambda x: x + torch.from_numpy((x.detach().numpy() > 1e3).astype("f4")),
+    ],
+    ids=["item", "float", "int", "tolist", "numpy"],
+)
+def test_a_value_that_is_taken_out_of_a_tensor_is_no_constant(function, tmp_path):
+    """A proof on other rows does not see it where the value is the same for nearly all."""
+    with pytest.raises(
+        ExportRefusedError, match=r"takes a value out of a tensor.*_export\.py, line"
+    ):
+        export(FORMATS["torchscript"], models.Function(function), models.FEEDS, tmp_path / "m")
+
+
 def test_a_branch_is_named_by_its_line(tmp_path):
     with pytest.raises(ExportRefusedError, match=r"another path .*: torch_models\.py, line \d+\."):
         export(FORMATS["torchscript"], models.Function(models.branch), models.FEEDS, tmp_path / "m")

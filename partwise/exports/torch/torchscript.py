@@ -50,6 +50,9 @@ class TorchScriptExporter(ProgramExporter):
         TorchScriptModel(program, description.signature).save(file_path)
 
 
+_TAKEN_OUT = ("Python number", "Python integer", "Python float", "Python list", "NumPy array")
+
+
 def trace_module(model: Any, signature: Signature, sample: Feeds) -> Any:
     """Return the module as a `torch.jit.ScriptModule`."""
     import torch
@@ -66,14 +69,28 @@ def trace_module(model: Any, signature: Signature, sample: Feeds) -> Any:
         raise ExportRefusedError(
             f"torch.jit.trace does not capture {signature.model_type}: {reason(error)}"
         ) from error
-    # A trace through `if` is right for these rows, and perhaps for no others. The branches in
-    # torch's own layers check shapes.
+    # What torch's own layers take out of tensors are shapes.
     own = os.path.dirname(torch.__file__) + os.sep
     for warning in heard:
-        if "to a Python boolean" in str(warning.message) and not warning.filename.startswith(own):
-            raise ExportRefusedError(
-                f"{signature.model_type} may take another path for other rows, and a trace has one "
-                f"only: {os.path.basename(warning.filename)}, line {warning.lineno}. Use "
-                'torch.where in place of `if`, or export as "pt2".'
-            )
+        if not warning.filename.startswith(own):
+            _refuse_value(str(warning.message), warning, signature.model_type)
     return program
+
+
+def _refuse_value(said: str, warning: warnings.WarningMessage, model_type: str) -> None:
+    """Refuse a value that a module takes out of a tensor: a trace has that of these rows for all.
+
+    A proof on other rows may miss it, as where one in a thousand takes another path.
+    """
+    where = f"{os.path.basename(warning.filename)}, line {warning.lineno}"
+    if "to a Python boolean" in said:
+        raise ExportRefusedError(
+            f"{model_type} may take another path for other rows, and a trace has one only: "
+            f'{where}. Use torch.where in place of `if`, or export as "pt2".'
+        )
+    if any(f"Converting a tensor to a {kind}" in said for kind in _TAKEN_OUT):
+        raise ExportRefusedError(
+            f"{model_type} takes a value out of a tensor, which may be another one for other rows, "
+            f"and a trace has one only: {where}. Use functions of torch in place of .item(), "
+            '.numpy(), int() and float(), or export as "pt2".'
+        )
