@@ -136,7 +136,8 @@ class SegmentWriter:
         if self._rows:
             keys = self._keys.take(pa.array(self._indices, pa.int64()))
             tables.insert(0, segment_table(keys, self._rows))
-        ledger = pa.concat_tables(tables)
+        # A key column may have another width or unit than when the carried rows were written.
+        ledger = pa.concat_tables(tables, promote_options="permissive")
         path = run_path(run_id, self._name("ledger", "parquet"))
         store.create(path, write_segment(ledger, path, is_signed=is_signed))
         # Short at first, so that a crash soon after the start loses little; then longer and longer,
