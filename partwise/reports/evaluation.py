@@ -28,6 +28,7 @@ from partwise.reports.comparison_page import MetricPicture, picture_of
 from partwise.reports.scales import Scale
 from partwise.runs.run import Run
 from partwise.tables.column_names import names_in_words
+from partwise.tables.column_types import is_number
 
 MOST_WORST = 20
 _MOST_DOTS = 200
@@ -196,6 +197,8 @@ def _dots(run: Run, name: str, label: str) -> tuple[tuple[float, float], ...]:
     rows = pa.concat_tables(run.iter_predictions(partition_id=name))
     if ERROR not in rows.column_names or label not in rows.column_names:
         return ()  # of several classes there is no one number
+    if not is_number(rows[label].type):
+        return ()  # nor of classes that are texts
     errors = rows[ERROR].to_numpy()
     true = rows[label].cast(pa.float64(), safe=False).to_numpy()
     finite = np.flatnonzero(np.isfinite(errors) & np.isfinite(true))

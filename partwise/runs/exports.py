@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partwise.errors import InputError, RunNotFoundError
+from partwise.errors import InputError, PartwiseError, RunNotFoundError
 from partwise.models.export_options import ModelFormat, format_of
 from partwise.runs.contents import list_runs
 from partwise.runs.kinds import KINDS
@@ -60,16 +60,21 @@ def find_exports(run: Run, form: ModelFormat) -> Run:
             )
         return run
     check_has_models(run, takes_exports=True)
-    exports = []
+    exports, unread = [], []
     for name in list_runs(run.store):
-        other = Run.open(name, run.store)
-        ours = other.kind == "export" and other.document.training_run_id == run.run_id
-        if ours and form in exported_as(other):
-            exports.append(other)
+        try:
+            other = Run.open(name, run.store)
+            ours = other.kind == "export" and other.document.training_run_id == run.run_id
+            if ours and form in exported_as(other):
+                exports.append(other)
+        except PartwiseError as error:
+            # Somebody else's perhaps, or of a newer release: it keeps nobody from the others.
+            unread.append(str(error))
     if not exports:
+        also = f" One run or more cannot be read: {unread[0]}" if unread else ""
         raise RunNotFoundError(
             f"There is no export of the run {run.run_id!r} to {form}: call export_models("
-            f"{run.run_id!r}, {form!r}), or pass the ID of a run of export_models."
+            f"{run.run_id!r}, {form!r}), or pass the ID of a run of export_models.{also}"
         )
     if len(exports) > 1:
         names = ", ".join(repr(other.run_id) for other in exports)

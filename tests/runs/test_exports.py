@@ -37,6 +37,14 @@ def test_the_one_export_in_the_format_is_found(training: Run, local_store: Store
         find_exports(training, "torchscript")
 
 
+def test_a_run_that_cannot_be_read_keeps_nobody_from_the_others(training: Run, local_store) -> None:
+    local_store.write("runs/newer/run.json", b'{"format_version": 99}\n')
+    with pytest.raises(RunNotFoundError, match=r"cannot be read: .*newer"):
+        find_exports(training, "onnx")
+    finished(local_store, "as-onnx", "export", "onnx", of="training")
+    assert find_exports(training, "onnx").run_id == "as-onnx"
+
+
 def test_a_collection_is_no_export_of_a_training_run(training: Run, local_store: Store) -> None:
     hub = finished(local_store, "hub", "export-transformers", "onnx", of="training")
     with pytest.raises(RunNotFoundError, match="no export of the run 'training' to onnx"):
