@@ -64,7 +64,7 @@ class DistributedCall(RowsCall, VersionedCall):
     params: OneParamsParameter = field(default_factory=dict)
     """Values by name, which a function finds as `context.params`."""
     seed: int = 0
-    """All ranks have it as `context.seed`."""
+    """All ranks have it, modulo 2**31, as `context.seed`."""
     resume_from: str = ""
     """Another run of the store, or a folder or URL, with a checkpoint that the ranks begin with,
     where the run has none of its own."""

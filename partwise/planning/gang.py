@@ -21,6 +21,7 @@ from partwise.planning.caller_paths import params_left_behind
 from partwise.planning.kept_models import classes_left_out, refuse_unkept
 from partwise.runs.claim import Identity
 from partwise.sources.descriptions import Source, SourceDescription
+from partwise.tables.keys.partition_keys import plain_seed
 from partwise.trainers import resolve_trainer
 from partwise.trainers.resolving import check_takes
 
@@ -70,7 +71,7 @@ def prepare_gang(
             eval_fingerprint(about),
             {} if packages is None else packages.versions,
         ),
-        seed=call.seed,
+        seed=plain_seed(call.seed),
         on_existing=call.on_existing_artifacts,
         place=partial(_place, call.scaling, _meetings(function), _values(sources[TRAIN])),
         options=call.gang,

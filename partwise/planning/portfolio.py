@@ -19,7 +19,7 @@ from partwise.runs.portfolio import Portfolio, write_portfolio
 from partwise.runs.run import Run
 from partwise.sources.descriptions import Source
 from partwise.store.store import Store
-from partwise.tables.keys.partition_keys import KeyColumn
+from partwise.tables.keys.partition_keys import KeyColumn, plain_seed
 from partwise.trainers.choosing.best import Best
 from partwise.trainers.choosing.scored_settings import ScoredSettings
 from partwise.trainers.choosing.tuned import Tuned
@@ -47,7 +47,7 @@ def settings_to_score(call: PortfolioCall) -> Tuned:
         raise InputError(f"The settings cannot be searched: {reason}.") from None
     check_sampler(call.sampler, tuned.space)
     # Here and not on workers, so that all partitions score the same settings.
-    drawn = draw_settings(tuned.space, call.trials - 1, call.seed, call.sampler)
+    drawn = draw_settings(tuned.space, call.trials - 1, plain_seed(call.seed), call.sampler)
     return tuned.model_copy(
         update={"space": {}, "settings": tuple(drawn), "sampler": "random", "trials": call.trials}
     )

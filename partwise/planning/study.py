@@ -36,6 +36,7 @@ from partwise.studies.gang_trials import GangPlan, with_settings
 from partwise.studies.plan import StudyPlan
 from partwise.studies.search import SearchSpec, first_settings
 from partwise.studies.work import ScoredTrainer, TrialWork
+from partwise.tables.keys.partition_keys import plain_seed
 from partwise.trainers import resolve_trainer
 from partwise.trainers.ranks.boosting import DistributedBoosting
 from partwise.trainers.ranks.torch import TorchDistributor
@@ -85,7 +86,7 @@ def prepare_study(
         sampler=call.sampler,
         pruner=call.pruner,
         # Optuna's samplers seed numpy's RandomState, which takes 0 to 2^32 - 1 only.
-        seed=call.seed % (1 << 31),
+        seed=plain_seed(call.seed),
         metric=scored.metric,
         maximized=scored.maximized,
     )

@@ -46,7 +46,7 @@ class RankContext:
     """The GPUs that this rank may use, as CUDA_VISIBLE_DEVICES names them."""
     run_id: str = ""
     seed: int = 0
-    """The run's; the same on every rank."""
+    """The run's, as libraries take it, in [0, 2**31); the same on every rank."""
     params: Mapping[str, Any] = field(default_factory=dict)
     model_directory: Path = Path()
     """A folder on this machine; what rank 0 leaves there is kept with the run."""

@@ -41,7 +41,7 @@ from partwise.sources.descriptions import Source
 from partwise.studies.assignment import Question, TrialAssignment, TrialReceipt
 from partwise.studies.trials import Ask
 from partwise.studies.work import check_score
-from partwise.tables.keys.partition_keys import partition_id
+from partwise.tables.keys.partition_keys import partition_id, plain_seed
 from partwise.trainers.ranks.boosting import DistributedBoosting
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ class GangTrials:
             target=FunctionTarget(payload=self._folder.write(work_file(token), content)),
             threads=placement.threads,
             gpus=placement.gpus,
-            seed=execution.seed,
+            seed=plain_seed(execution.seed),
             timeout_s=options.timeout_s,
             grace_s=GRACE_S,
             max_retries=options.max_retries,

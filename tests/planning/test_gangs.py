@@ -47,6 +47,12 @@ def placed(trainer=XGBOOST, workers=WORKERS, rows=ROWS, **changes) -> Placement:
     return prepare_gang(call, open_source(rows), {}).place(workers)
 
 
+@pytest.mark.parametrize(("seed", "wanted"), [(5, 5), (2**40 + 5, 5), (-1, 2**31 - 1)])
+def test_ranks_have_a_seed_that_libraries_take(seed, wanted):
+    call = DistributedCall(ROWS, XGBOOST, run_id="run", seed=seed)
+    assert prepare_gang(call, open_source(ROWS), {}).seed == wanted
+
+
 @pytest.mark.parametrize("trainer", [XGBOOST, LIGHTGBM])
 def test_few_rows_on_one_machine_are_for_one_rank_with_all_threads(trainer):
     placement = placed(trainer)

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.calls.exports import ExportCall, TransformersCall, ValidateCall
-from partwise.calls.partitions import InferCall, MapCall, TrainCall
+from partwise.calls.partitions import InferCall, MapCall, PortfolioCall, TrainCall
 from partwise.engine.driver.plan import Plan
 from partwise.engine.options import ExecutionOptions
 from partwise.environments.resolved_environment import ResolvedEnvironment
@@ -35,6 +35,7 @@ from partwise.planning.exports import (
 )
 from partwise.planning.models import UsedModels, models_of_call, open_models
 from partwise.planning.partitions import prepare_inference, prepare_mapping, prepare_training
+from partwise.planning.portfolio import settings_to_score
 from partwise.planning.previous_runs import with_previous_models
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.runs.claim import Claim
@@ -46,6 +47,7 @@ from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import KeyClass, KeyColumn, key_columns
 from partwise.trainers import Best, LightGBMTrainer, Linear, Mean, Tuned
 from partwise.transformers.collection import TransformersExport
+from partwise.tuning.space import loguniform
 from tests.flows.inference_functions import fit_mean as fit
 from tests.planning.own_trainers import Reads, WithLibraries
 from tests.run_maker import RunMaker
@@ -61,6 +63,16 @@ def training(trainer=fit, partition_by="key", source=None, **changes) -> Plan:
 def inference(run: Run, partition_by="key", rows=ROWS, **changes) -> Plan:
     call = InferCall(rows, partition_by, run.run_id, run_id="run", **changes)
     return prepare_inference(call, open_source(rows), models_of_call(call, run.store))
+
+
+@pytest.mark.parametrize("seed", [2**40 + 5, -(2**31) + 5])
+def test_a_portfolio_draws_its_settings_by_any_seed(seed):
+    trainer, space = LightGBMTrainer(label="sales"), {"learning_rate": loguniform(0.1, 0.3)}
+    scored, plain = (
+        settings_to_score(PortfolioCall(ROWS, "key", trainer, space, trials=4, seed=each))
+        for each in (seed, 5)
+    )
+    assert scored.settings == plain.settings
 
 
 def test_a_candidate_without_its_library_is_refused(monkeypatch):

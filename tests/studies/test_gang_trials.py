@@ -10,12 +10,14 @@ from partwise.studies import gang_trials
 from partwise.studies.gang_trials import GangTrials
 
 
-def test_the_limits_of_a_trial_are_those_of_its_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_and_seed_of_a_trial_are_those_of_its_gang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(gang_trials, "with_settings", lambda function, settings: function)
     options = ExecutionOptions(timeout_s=7.0, max_retries=2, silence_s=3.0)
     trials: Any = object.__new__(GangTrials)
     trials._execution = SimpleNamespace(
-        generation=1, run_id="study", store=None, seed=0, options=options
+        generation=1, run_id="study", store=None, seed=2**40 + 5, options=options
     )
     trials._plan = SimpleNamespace(function=print, serde=None)
     trials._sources = {}
@@ -24,4 +26,6 @@ def test_the_limits_of_a_trial_are_those_of_its_gang(monkeypatch: pytest.MonkeyP
     assignment: Any = SimpleNamespace(record=record, asks=False, number=1)
     placement: Any = SimpleNamespace(nodes=(), threads=1, gpus=0)
     spec = trials._specify(assignment, placement)
+    # A seed that numpy takes, as a gang outside a study has it.
+    assert spec.seed == 5
     assert (spec.timeout_s, spec.max_retries, spec.silence_s) == (7.0, 2, 3.0)

@@ -54,6 +54,7 @@ __all__ = [
     "partition_ids",
     "partition_seed",
     "plain_key",
+    "plain_seed",
 ]
 
 HASH_VERSION = 1
@@ -224,6 +225,16 @@ def key_bytes(key: Key, columns: Sequence[KeyColumn]) -> bytes:
         b's\x01\x00\x00\x00\x00\x00\x00\x00a'
     """
     return _encoded(plain_key(key, columns), columns)
+
+
+def plain_seed(seed: int) -> int:
+    """Return a run's seed as samplers and libraries take it, in [0, 2**31).
+
+    Example:
+        >>> plain_seed(3), plain_seed(-1)
+        (3, 2147483647)
+    """
+    return seed % (1 << 31)
 
 
 def partition_seed(seed: int, key_bytes: bytes) -> int:
