@@ -17,6 +17,12 @@ VARIABLES = ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MA
 ENV = "env."
 """Begins placeholders that stand for variables which a worker has, such as {env.API_KEY}."""
 _PLACEHOLDER = re.compile(r"\{(inputs\.[^{}]+|env\.[A-Za-z_]\w*|outputs|checkpoints|resume_from)\}")
+_SHELL_PART = re.compile(
+    # In a comment a quote is none.
+    rf"{_PLACEHOLDER.pattern}|'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|(?<!\S)#[^\n]*",
+    re.DOTALL,
+)
+"""What a shell takes as one, as far as placeholders go."""
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
@@ -79,8 +85,7 @@ class ScriptSpec:
         places = {**places, **self._secrets(variables)}
         resume = self._resume_words(places)
         if self.shell:
-            quoted = {name: shlex.quote(place) for name, place in places.items()}
-            line = " ".join([_filled(self.shell, quoted), *map(shlex.quote, resume)])
+            line = " ".join([_filled_in_shell(self.shell, places), *map(shlex.quote, resume)])
             return ["/bin/sh", "-c", line]
         # Variables first: a path or a secret that is filled in may have a "$" of its own.
         words = [_filled(_with_variables(word, variables), places) for word in self.words]
@@ -140,6 +145,23 @@ def _filled(text: str, places: Mapping[str, str]) -> str:
         return places.get(match[1], "")
 
     return _PLACEHOLDER.sub(replace, text)
+
+
+def _filled_in_shell(line: str, places: Mapping[str, str]) -> str:
+    """Return a command line with paths in place of the placeholders, quoted where they need it."""
+
+    def fill(match: re.Match[str]) -> str:
+        part = match[0]
+        # Inside of "$(...)" the shell quotes anew; else quotes around a path end, and go on.
+        is_anew = part[0] == '"' and ("$(" in part or "`" in part)
+        mark = part[0] if part[0] in "'\"" and not is_anew else ""
+        quoted = {
+            name: place if shlex.quote(place) == place else f"{mark}{shlex.quote(place)}{mark}"
+            for name, place in places.items()
+        }
+        return _filled(part, quoted)
+
+    return _SHELL_PART.sub(fill, line)
 
 
 def _with_variables(text: str, variables: Mapping[str, str]) -> str:
