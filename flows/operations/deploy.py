@@ -45,9 +45,9 @@ from partwise.blocks.saved import BLOCKS
 from partwise.errors import InputError, ServiceError
 from partwise.flows.operations.automations import OURS, crash_automation, save_automation
 from partwise.flows.operations.notifications import Notification, notifications_of
+from partwise.flows.operations.project_file import deployments_of, pool_of
 from partwise.flows.orchestration.announcement import DEPLOYMENT_LABEL
 from partwise.formatting import did_you_mean, shortened
-from partwise.renamed import old_names_in
 from partwise.scripts.infrastructure import CONTAINER_POOLS
 from partwise.scripts.pool_template import extended
 
@@ -109,16 +109,9 @@ def read_project(folder: Path, pool: str | None = None) -> ProjectFile:
             f"There is no {PROJECT_FILE} in {folder.resolve()}: go to the folder of your project. "
             "`partwise init NAME` makes a project with one."
         ) from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not YAML: {error}") from error
-    deployments = document.get("deployments") if isinstance(document, dict) else None
-    if not deployments:
-        raise InputError(f"{path} has no deployments.")
-    for deployment in deployments:
-        flow = str(deployment.get("entrypoint", "")).replace(":", ".").rpartition(".")[2]
-        for sentence in old_names_in(flow, deployment.get("parameters") or {}):
-            # Else the flow run would say so, on the night that it is due.
-            raise InputError(f"{path}, deployment {deployment.get('name')!r}: {sentence}.")
+    deployments = deployments_of(document, path)
     notifications = notifications_of(document)
     left: tuple[str, ...] = ()
     if pool is not None:
@@ -130,9 +123,14 @@ def read_project(folder: Path, pool: str | None = None) -> ProjectFile:
                 f"start it in the pool {pool!r} as well: write that pool into the file."
             )
         document["deployments"] = deployments = [_in_pool(one, pool) for one in there]
-    pools = {deployment.get("work_pool", {}).get("name") for deployment in deployments}
-    if None in pools:
-        raise InputError(f"{path} has a deployment without work_pool.name; or give --pool.")
+    pools = set()
+    for deployment in deployments:
+        if (own := pool_of(deployment)) is None:
+            raise InputError(
+                f"{path}, deployment {deployment['name']!r} has no work_pool.name: write one, or "
+                "give --pool."
+            )
+        pools.add(own)
     return ProjectFile(
         folder=folder,
         document=document,
@@ -145,17 +143,17 @@ def read_project(folder: Path, pool: str | None = None) -> ProjectFile:
 
 def _can_be_in(deployment: Mapping[str, Any], pool: str) -> bool:
     """Whether it is in the pool already, or nothing starts it that would then start two."""
-    own = deployment.get("work_pool", {}).get("name", pool)
+    own = pool_of(deployment) or pool
     starts = ("schedule", "schedules", "triggers")
     return own == pool or not any(deployment.get(name) for name in starts)
 
 
 def _in_pool(deployment: Mapping[str, Any], pool: str) -> dict[str, Any]:
     """Return a deployment as it is in a pool: beside the one in its own, under another name."""
-    own = deployment.get("work_pool", {}).get("name", pool)
+    own = pool_of(deployment) or pool
     name = deployment["name"] if own == pool else f"{deployment['name']}-{pool}"
     # A copy: with YAML's anchors they all share one.
-    work_pool = {**deployment.get("work_pool", {}), "name": pool}
+    work_pool = {**(deployment.get("work_pool") or {}), "name": pool}
     return {**deployment, "name": name, "work_pool": work_pool}
 
 

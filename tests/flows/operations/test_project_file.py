@@ -1,0 +1,59 @@
+"""What is written into a prefect.yaml by hand is read, or refused with what to write instead."""
+
+from pathlib import Path
+
+import pytest
+
+from partwise.errors import InputError
+from partwise.flows.operations.deploy import read_project
+
+TRAIN = "- name: t\n  entrypoint: partwise.flows.train_models.train_models\n  "
+POOL = "work_pool: {name: p}"
+
+
+@pytest.mark.parametrize("pool", [None, "other"])
+@pytest.mark.parametrize(
+    ("deployments", "sentence"),
+    [
+        ("- train", "deployment 1 is 'train': write its name, entrypoint and work_pool"),
+        (f"{TRAIN}{POOL}\n-", "deployment 2 is empty: write its name"),
+        ("  {train: {}}", "deployments is {'train': {}}, and has to be a list"),
+        (f"{TRAIN}work_pool: p", "deployment 't': work_pool is 'p': write `work_pool: {name: p}`"),
+        (f"{TRAIN}work_pool: [p]", r"work_pool is ['p']: write `work_pool: {name: NAME}`"),
+        (f"{TRAIN}work_pool: {{name: 7}}", "work_pool.name is 7, which is no text: write it in qu"),
+        (f"{TRAIN}work_pool: {{name: no}}", "work_pool.name is False, which is no text"),
+        (f"{TRAIN}{POOL}\n  parameters: [a]", "parameters is ['a']: write each as a line"),
+        (f"{TRAIN}{POOL}\n  parameters: a", "parameters is 'a': write each as a line"),
+        (f"- entrypoint: a.b\n  {POOL}", "deployment 1 has no name: write one"),
+        (f"- name: 7\n  entrypoint: a.b\n  {POOL}", "deployment 1: name is 7, which is no text"),
+        (f"- name: t\n  {POOL}", "deployment 1 has no entrypoint: write one"),
+    ],
+)
+def test_what_is_no_deployment_is_refused_with_what_to_write(tmp_path, pool, deployments, sentence):
+    _write(tmp_path, deployments)
+    with pytest.raises(InputError) as refused:
+        read_project(tmp_path, pool)
+    assert sentence in str(refused.value)
+    assert str(refused.value).startswith(str(tmp_path / "prefect.yaml"))
+
+
+@pytest.mark.parametrize("nothing", ["work_pool:", "work_pool: {name: }", "version: '1'"])
+def test_without_a_work_pool_it_is_deployed_to_one_that_is_named(tmp_path, nothing):
+    _write(tmp_path, TRAIN + nothing)
+    with pytest.raises(InputError, match=r"deployment 't' has no work_pool.name: write one, or gi"):
+        read_project(tmp_path)
+    read = read_project(tmp_path, "other")
+    assert read.pools == ("other",)
+    assert [(one["name"], one["work_pool"]) for one in read.deployments] == [
+        ("t", {"name": "other"})
+    ]
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path):
+    (tmp_path / "prefect.yaml").write_bytes(b"name: \xe9\n")
+    with pytest.raises(InputError, match="is not YAML: 'utf-8' codec"):
+        read_project(tmp_path)
+
+
+def _write(folder: Path, deployments: str) -> None:
+    (folder / "prefect.yaml").write_text(f"deployments:\n{deployments}\n")
