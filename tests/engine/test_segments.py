@@ -119,6 +119,15 @@ def test_a_second_segment_has_names_of_its_own(writer, store) -> None:
     assert len(store.written) == 2, "an empty segment is not written"
 
 
+def test_rows_that_are_carried_may_have_a_key_of_another_width(writer, store) -> None:
+    keys = pa.table({"key": pa.array(["b"], pa.large_string())})
+    writer.carry(segments_module.segment_table(keys, [row("b")]))
+    writer.add(0, row("a"))
+    writer.commit()
+    (path,) = (path for path in store.written if path.startswith("ledger/"))
+    assert store.table(path)["partition_id"].to_pylist() == ["a", "b"]
+
+
 def test_a_segment_is_due_after_its_time_or_when_it_is_large(store, monkeypatch) -> None:
     now = [0.0]
     monkeypatch.setattr(segments_module.time, "monotonic", lambda: now[0])

@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from partwise.catalogs.catalog import Catalog
-from partwise.catalogs.evaluated import Evaluated, evaluations_of
+from partwise.catalogs.evaluated import ERROR, Evaluated, evaluations_of
 from partwise.catalogs.rules import Everything
 from partwise.errors import ColumnError, InputError, KeyClassError, RunFailedError
 from partwise.flows import (
@@ -24,7 +25,7 @@ from partwise.flows import (
 from partwise.flows.cli.main import main
 from partwise.formatting import number
 from partwise.outcomes import RunStatus
-from partwise.reports.evaluation import describe_evaluation
+from partwise.reports.evaluation import _dots, describe_evaluation
 from partwise.runs.key_texts import key_reader
 from partwise.runs.run import ONLY, Run
 from partwise.serving.kept_requests import KeepOptions, KeptRequests
@@ -300,6 +301,13 @@ def test_it_is_called_from_the_command_line(store, tmp_path, capsys):
     main(["evaluate", str(tmp_path / "sold.parquet"), "--inference-run-id", "catalog", *where])
     assert "SUCCESS" in capsys.readouterr().out
     assert by_key(Evaluated.open("typed", store))["b"]["verdict"] == "worse"
+
+
+@pytest.mark.parametrize(("labels", "dots"), [(["no", "yes"], 0), ([0, 1], 2), ([False, True], 2)])
+def test_only_labels_that_are_numbers_are_drawn_beside_predictions(labels, dots):
+    rows = pa.table({"sold": labels, ERROR: [0.25, -0.5]})
+    run = SimpleNamespace(iter_predictions=lambda partition_id: [rows])
+    assert len(_dots(run, "a", "sold")) == dots
 
 
 def test_the_report_shows_the_keys_that_got_worse_with_their_rows(evaluate, store):
