@@ -1,8 +1,9 @@
 """Tables as pandas frames, of pandas' types or of Arrow's."""
 
+import functools
 import json
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
@@ -49,25 +50,43 @@ def _as_read(table: pa.Table) -> pa.Table:
     of other files: an index that counts would number them as they stood there, and a type of
     pandas' own may be narrower than the column.
     """
-    written = (table.schema.metadata or {}).get(b"pandas")
+    schema = table.schema
+    metadata = schema.metadata or {}
+    written = metadata.get(b"pandas")
     if written is None:
         return table
-    found = json.loads(written)
-    found["index_columns"] = [
-        each
-        for each in found["index_columns"]
-        if each in table.column_names and not _UNNAMED_INDEX.fullmatch(each)
-    ]
-    found["columns"] = [each for each in found["columns"] if _holds(each, table.schema)]
-    return table.replace_schema_metadata(
-        {**table.schema.metadata, b"pandas": json.dumps(found).encode()}
+    others = tuple(
+        name
+        for name, kind in _own_types(written).items()
+        if (place := schema.get_field_index(name)) >= 0 and str(schema.field(place).type) != kind
     )
+    return table.replace_schema_metadata({**metadata, b"pandas": _edited(written, others)})
 
 
-def _holds(column: dict[str, Any], schema: pa.Schema) -> bool:
-    """Whether what pandas wrote of a column is so: it has the type, and is no unnamed index."""
-    place = schema.get_field_index(str(column.get("field_name")))
-    if place < 0 or _UNNAMED_INDEX.fullmatch(schema.names[place]):
-        return False
-    arrows = _NULLABLE.get(str(column.get("numpy_type")))
-    return arrows is None or arrows == str(schema.field(place).type)
+# Both once for all partitions of a file: of 500 columns the text has 50 KB.
+@functools.lru_cache(maxsize=16)
+def _own_types(written: bytes) -> dict[str, str]:
+    """Return the columns that have types of pandas' own, with Arrow's names of these."""
+    columns = json.loads(written)["columns"]
+    return {
+        str(column["field_name"]): kind
+        for column in columns
+        if (kind := _NULLABLE.get(str(column["numpy_type"])))
+    }
+
+
+@functools.lru_cache(maxsize=16)
+def _edited(written: bytes, others: tuple[str, ...]) -> bytes:
+    """Leave out the indexes without names, and the types of columns that are of others."""
+
+    def stays(name: str) -> bool:
+        return name not in others and not _UNNAMED_INDEX.fullmatch(name)
+
+    found = json.loads(written)
+    indexes, columns = found["index_columns"], found["columns"]
+    # One that only counts is described, and has no column.
+    found["index_columns"] = [
+        each for each in indexes if isinstance(each, str) and not _UNNAMED_INDEX.fullmatch(each)
+    ]
+    found["columns"] = [each for each in columns if stays(str(each["field_name"]))]
+    return json.dumps(found).encode()

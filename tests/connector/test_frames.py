@@ -201,6 +201,36 @@ def test_an_index_that_only_counted_is_not_that_of_the_rows_of_a_file(tmp_path, 
     assert data.to_dask().compute().x.tolist() == frame.x.tolist()
 
 
+@given(
+    st.lists(st.integers(-9, 9), min_size=1, max_size=6, unique=True),
+    st.sampled_from([None, "id"]),
+    st.lists(st.sampled_from(["Int64", "Int8", "Float32", "boolean", "int64"]), max_size=3),
+    st.data(),
+)
+def test_any_rows_of_what_pandas_wrote_are_those_of_arrow(index, name, kinds, data):
+    rows = {
+        f"x{place}": pd.Series([1] * len(index), dtype=kind) for place, kind in enumerate(kinds)
+    }
+    frame = pd.DataFrame({"y": range(len(index)), **rows})
+    frame.index = pd.Index(index, name=name)
+    table = pa.Table.from_pandas(frame)
+    chosen = data.draw(st.lists(st.sampled_from(range(len(index))), max_size=6))
+    wider = data.draw(st.sampled_from([pa.float64(), pa.int64(), None]))
+    table = table.take(pa.array(chosen, pa.int64()))
+    if kinds and wider is not None:
+        table = table.set_column(1, "x0", table["x0"].cast(pa.int64()).cast(wider))
+    table = table.select(data.draw(st.permutations(table.column_names)))
+    found = DataConnector(table).to_pandas()
+    if name is None:
+        assert found.index.equals(pd.RangeIndex(len(chosen)))
+    else:
+        assert found.index.tolist() == table[name].to_pylist()
+    for column in found.columns:
+        assert found[column].tolist() == table[column].to_pylist()
+    dask = DataConnector(table).to_dask(1).compute()
+    assert list(dask.columns) == table.column_names
+
+
 def test_a_type_of_pandas_own_holds_only_where_the_column_has_it(tmp_path):
     pd.DataFrame({"x": pd.array([1, None], "Int64"), "y": pd.array([1, None], "Int8")}).to_parquet(
         tmp_path / "1.parquet"
