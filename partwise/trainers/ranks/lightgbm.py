@@ -217,7 +217,7 @@ class DistributedLightGBM(DistributedBoosting):
         """Return LightGBM's parameters, by its first names; the same on every rank."""
         params: dict[str, Any] = {
             "verbosity": -1,
-            "seed": context.seed % 2**31,
+            "seed": context.seed,
             "deterministic": True,
             # Else LightGBM takes the way that is faster at the moment, and the two round otherwise.
             "force_row_wise": True,

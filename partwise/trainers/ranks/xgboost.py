@@ -219,7 +219,7 @@ class DistributedXGBoost(DistributedBoosting):
     def _all_params(self, context: RankContext, share: Share) -> dict[str, Any]:
         """Return XGBoost's parameters, by its first names; the same on every rank."""
         params: dict[str, Any] = {
-            "seed": context.seed % 2**31,
+            "seed": context.seed,
             "objective": self.DEFAULT_OBJECTIVE,
             "nthread": context.threads,
             "device": "cuda" if context.gpus else "cpu",
