@@ -325,15 +325,15 @@ def _named(rule: Rule, ids: pa.Array, columns: Sequence[KeyColumn], field: _Fiel
     if not isinstance(rule, TheseKeys):
         return np.ones(len(ids), bool)
     keys = [tuple(key) if isinstance(key, list) else key for key in rule.keys]
-    wanted = {key: named_partition(key, tuple(columns)) for key in keys}
+    wanted = [named_partition(key, tuple(columns)) for key in keys]
     there = set(ids.to_pylist())
-    for key, name in wanted.items():
+    for key, name in zip(keys, wanted, strict=True):
         if name not in there:
             raise InputError(
                 f"The rule names the key {key!r}, of which there is no model."
                 f"{did_you_mean(name, there)}"
             )
-    return _bools(pc.is_in(ids, value_set=pa.array(sorted(set(wanted.values())))))
+    return _bools(pc.is_in(ids, value_set=pa.array(sorted(set(wanted)))))
 
 
 def _exporting(field: _Field, contest: Contest | None, may: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Rows by their keys, and the models that may answer for each key."""
 
-from collections.abc import Iterator, Sequence
+import datetime as dt
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from partwise.tables.keys.partition_keys import (
     KeyColumn,
     check_key_classes,
     hash_keys,
+    key_bytes,
     key_columns,
     key_values,
     normalize_keys,
@@ -88,8 +90,9 @@ def _check_same(question: Question, columns: Sequence[KeyColumn]) -> None:
             found = values.unique().to_pylist()
         else:
             found = [value_of_json(value, column) for value in values]
-        # NaN is a key, and not equal to itself.
-        if any(value != wanted and (value == value or wanted == wanted) for value in found):
+        # Not by ==: NaN is a key, and the two 02:30 of an autumn night are two.
+        same = key_bytes(wanted, [column])
+        if any(key_bytes(value, [column]) != same for value in found):
             raise InputError(
                 f"The key was given, and rows have others in the column {column.name!r}: leave "
                 "that column out, or the key."
@@ -98,8 +101,7 @@ def _check_same(question: Question, columns: Sequence[KeyColumn]) -> None:
 
 def candidates_of(served: Served, key: Key) -> Candidates:
     """Return the models that may answer for a key; of none at all, the empty key."""
-    # 1, 1.0 and True are equal, and three keys.
-    named = (key, *map(type, key)) if isinstance(key, tuple) else (key, type(key))
+    named = _told_apart(key if isinstance(key, tuple) else (key,))
     try:
         found: Candidates | None = served.met.get(named)
     except TypeError:  # a list or the like, which is refused as a key
@@ -110,6 +112,19 @@ def candidates_of(served: Served, key: Key) -> Candidates:
             served.met.clear()
         served.met[named] = found
     return found
+
+
+def _told_apart(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the values of a key such that a dict tells it from others.
+
+    For Python 1, 1.0 and True are equal, and so are the two 02:30 of an autumn night.
+    """
+    return tuple((value, type(value), _offset(value)) for value in values)
+
+
+def _offset(value: Any) -> dt.timedelta | None:
+    is_zoned = isinstance(value, dt.datetime) and value.tzinfo is not None
+    return value.utcoffset() if is_zoned else None
 
 
 def _find_candidates(served: Served, key: Key) -> Candidates:
@@ -151,10 +166,9 @@ def _keys_of_rows(
         values.to_pylist() if isinstance(values, pa.ChunkedArray) else values for values in given
     ]
     places: dict[tuple[Any, ...], list[int]] = {}
-    # By type as well: 1, 1.0 and True are one key of a dict.
     for row, values in enumerate(zip(*lists, strict=True)):
         try:
-            places.setdefault((*values, *map(type, values)), []).append(row)
+            places.setdefault(_told_apart(values), []).append(row)
         except TypeError:  # a list or an object, which is no key
             key_of_json(list(values), columns)
             raise

@@ -1,6 +1,8 @@
 """Rules as pure functions: a comparison and a version in, champions and reasons out."""
 
+import datetime as dt
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +23,7 @@ from partwise.catalogs.rules import (
 from partwise.errors import InputError
 from partwise.evaluation.paired import confidence
 from partwise.evaluation.scores import Predicted, find_metric
-from partwise.tables.keys.partition_keys import key_columns, partition_ids
+from partwise.tables.keys.partition_keys import key_columns, partition_id, partition_ids
 
 KEYS = key_columns(pa.schema([("shop", pa.string())]), ["shop"])
 
@@ -263,6 +265,16 @@ def exports_from(run_id: str, table: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(
         [{**row, "onnx": onnx} for row in table.to_pylist()], schema=table.schema
     )
+
+
+def test_these_keys_may_be_the_same_time_of_day_twice_in_an_autumn_night():
+    zoned = key_columns(pa.schema([("at", pa.timestamp("us", "UTC"))]), ["at"])
+    first = dt.datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Zurich"))
+    keys = (first, first.replace(fold=1))
+    names = pa.chunked_array([[partition_id(key, zoned) for key in keys]])
+    night = models("night", ["a", "b"])
+    night = night.set_column(night.column_names.index("partition_id"), "partition_id", names)
+    assert decide(TheseKeys(keys), [night], key_columns=zoned).counts == {"new": 2}
 
 
 def test_a_champion_gets_the_export_that_was_made_after_its_promotion():

@@ -6,6 +6,7 @@ import threading
 import time
 from decimal import Decimal
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -141,6 +142,22 @@ def test_one_and_true_and_one_point_zero_are_never_one_key(local_store) -> None:
     for other in (True, 1.0):
         with pytest.raises(KeyClassError):
             served.predict([{}], other)
+
+
+def test_the_same_time_of_day_twice_in_an_autumn_night_is_two_keys(local_store) -> None:
+    first = dt.datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Zurich"))
+    second = first.replace(fold=1)
+    zoned = pa.schema([("key", pa.timestamp("us", "UTC"))])
+    moments = [each.astimezone(dt.UTC) for each in (first, second)]
+    train(local_store, "run", dict(zip(moments, (1.0, 2.0), strict=True)), keys=zoned)
+    promote(local_store, "run")
+    served = predictor(local_store)
+    assert [said(served.predict([{}], key)) for key in (first, second)] == [[1], [2]]
+    assert said(served.predict({"key": [first, second, first]})) == [1, 2, 1]
+    for rows in ({"key": [second]}, pa.table({"key": [second]})):
+        with pytest.raises(InputError, match="others in the column 'key'"):
+            served.predict(rows, first)
+    assert said(served.predict({"key": moments[:1]}, first)) == [1], "another zone"
 
 
 @pytest.mark.parametrize(
