@@ -14,10 +14,11 @@ import numpy as np
 from partwise.evaluation.scores import Metric, Predicted
 
 RESAMPLES = 2_000
-"""Of a bootstrap, at most: its confidence is at most 0.9995."""
+"""Of a bootstrap, at most: its confidence is from 0.0005 to 0.9995."""
 _FIRST = 200
-_HOPELESS = 0.97
-"""A smaller share of the first resamples won decides; of others it is found out more exactly."""
+_UNCLEAR = 0.97
+"""A smaller share of the first resamples won by either decides; else it is found out more
+exactly."""
 _NORMAL_FROM = 1_000
 """Degrees of freedom from which the normal distribution stands for Student's t."""
 
@@ -116,9 +117,14 @@ def _by_bootstrap(metric: Metric, better: Predicted, worse: Predicted) -> float:
             gain = metric.loss(second) - metric.loss(first)
             won += 0.5 if gain == 0 else float(gain > 0)
             tried += 1
-        if won < _HOPELESS * tried:
+        if max(won, tried - won) < _UNCLEAR * tried:
             break
-    return won / (tried + 1) if count > 1 else math.nan
+    if count < 2:
+        return math.nan
+    if won == tried / 2:
+        return 0.5
+    # Both ways add up to 1: a contest has one of them alone, and takes the other from it.
+    return (won + (won < tried / 2)) / (tried + 1)
 
 
 def _taken(predicted: Predicted, rows: np.ndarray) -> Predicted:

@@ -91,8 +91,11 @@ def test_a_function_is_resampled_and_the_same_rows_give_the_same():
     metric = find_metric(worst)
     near, far = errors(generator, 0.1), errors(generator, 5.0)
     assert confidence(metric, near, far) == RESAMPLES / (RESAMPLES + 1)
+    assert confidence(metric, far, near) == 1 / (RESAMPLES + 1), "the other way it is no surer"
+    assert confidence(metric, near, near) == 0.5
     unclear = errors(generator), errors(generator)
     assert confidence(metric, *unclear) == confidence(metric, *unclear) < 1
+    assert sum(confidence(metric, *each) for each in (unclear, unclear[::-1])) == pytest.approx(1)
     one = Predicted(labels=np.zeros(1), predictions=np.ones(1))
     assert math.isnan(confidence(metric, one, one))
 
