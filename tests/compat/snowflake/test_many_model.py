@@ -39,6 +39,7 @@ from partwise.datasets.dataset import Dataset
 from partwise.datasets.registration import register_dataset
 from partwise.errors import InputError, ModelNotFoundError, RunExistsError, SerdeError
 from partwise.migration.names import Name, known_names
+from partwise.sources.opening import open_source
 
 ROWS = pd.DataFrame({"STORE": [1, 1, 2], "X": [1.0, 2.0, 3.0]})
 NOT_ANSWERED = {
@@ -152,6 +153,24 @@ def test_a_serde_of_modules_takes_what_its_error_says_to_pass(tmp_path: Path) ->
     assert by_state == partwise.TorchSerde(filename="weights.pt", mode="state", factory=factory)
     by_state.write(model := factory(), path)
     assert torch.equal(by_state.read(path).weight, model.weight)
+
+
+def test_named_files_of_a_stage_are_read_alone_and_have_to_be_there(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(DPF, "_started", lambda self, rows, *_: rows["data"])
+    for name in ("a/x[1].parquet", "b/x.parquet", "x.parquet"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"x": [1]}), tmp_path / name)
+    (tmp_path / "a/notes.txt").touch()
+
+    def read(*names: str) -> list[str]:
+        call = DPF(train, str(tmp_path / "out")).run_from_stage
+        found = open_source(call(str(tmp_path), "again", partition_ids=names)).fragments([])
+        return [each.constants["__FILE__"] for each in found]
+
+    assert read("b/x.parquet", "a/x[1].parquet") == ["b/x.parquet", "a/x[1].parquet"]
+    assert read("x.parquet", "x.parquet") == ["x.parquet"]
+    with pytest.raises(InputError, match=r"has not: 'c.parquet', 'a/x1.parquet'\."):
+        read("c.parquet", "x.parquet", "a/x1.parquet")
 
 
 def test_what_does_nothing_or_cannot_be_is_said() -> None:

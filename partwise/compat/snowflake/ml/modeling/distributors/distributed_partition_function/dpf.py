@@ -1,5 +1,6 @@
 """A function that is called for each partition."""
 
+import glob
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,9 +23,12 @@ from partwise.compat.snowflake.snowpark.context import get_active_session
 from partwise.compat.snowflake.snowpark.session import Session
 from partwise.compat.snowflake.stages import rows_of, stage_store
 from partwise.engine.options import ExecutionOptions as OwnExecutionOptions
-from partwise.errors import RunExistsError, RunNotFoundError
+from partwise.errors import InputError, RunExistsError, RunNotFoundError
+from partwise.formatting import did_you_mean
 from partwise.runs.run import Run
 from partwise.sources.files.file_set import Files
+from partwise.store.store import Store
+from partwise.tables.column_names import names_in_words
 
 FILE_COLUMN = "__FILE__"
 """With each file's path: of rows of a stage the key, which functions do not see."""
@@ -92,16 +96,19 @@ class DPF:
     ) -> DPFRun:
         """Start a run in which each file of a folder is a partition, named by its path there.
 
+        With `partition_ids` these files alone are, whatever the pattern says.
+
         Raises:
             RunExistsError: It exists, and `on_existing_artifacts` is "error".
+            InputError: The folder has no file of one of `partition_ids`.
         """
+        folder = stage_store(stage_location)
         # Files in folders of the stage match as well, as there.
-        files = Files(f"{stage_store(stage_location)}/**/{file_pattern}", file_column=FILE_COLUMN)
-        rows: dict[str, Any] = {"data": files, "partition_by": FILE_COLUMN}
+        patterns = ["**/" + file_pattern]
         if partition_ids is not None:
-            folder = f"{stage_store(stage_location)}/**"
-            rows["data"] = Files(folder, file_column=FILE_COLUMN)
-            rows["filter"] = [(FILE_COLUMN, "in", list(partition_ids))]
+            patterns = _patterns_of(partition_ids, folder)
+        files = Files([f"{folder}/{each}" for each in patterns], file_column=FILE_COLUMN)
+        rows = {"data": files, "partition_by": FILE_COLUMN}
         return self._started(rows, run_id, on_existing_artifacts, execution_options)
 
     def _started(
@@ -138,6 +145,19 @@ class DPF:
 
     def _handle(self, run_id: str, work: Any) -> DPFRun:
         return DPFRun(run_id, self._store, work)
+
+
+def _patterns_of(partition_ids: Sequence[str], folder: str) -> list[str]:
+    """Return a pattern for each file that is named by its path below a folder."""
+    wanted = dict.fromkeys(map(str, partition_ids))
+    there = dict.fromkeys(Store.of(folder).list(""))
+    if missing := [each for each in wanted if each not in there]:
+        raise InputError(
+            f"partition_ids names files that {folder} has not: {names_in_words(missing, 5)}."
+            f"{did_you_mean(missing[0], there)}"
+        )
+    # Patterns, since files are named from where these begin: as paths, by their names alone.
+    return [f"[{each[0]}]{glob.escape(each[1:])}" for each in wanted]
 
 
 def refuse_existing(run_id: str, store: str) -> None:
