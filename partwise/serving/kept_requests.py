@@ -10,6 +10,7 @@ import queue
 import random
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 _MOST_WAITING = 1_000
 _MOST_WAITING_CELLS = 1_000_000
+_OURS = {"prediction", "status", "model_run", "model_key", "model_level", REQUEST_ID, ANSWERED_AT}
+"""What stands beside the columns of each request; predictions may have further ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,21 @@ class _Kept:
     @property
     def n_cells(self) -> int:
         return self.question.n_rows * (1 + len(self.question.columns))
+
+
+def check_may_be_kept(columns: Sequence[KeyColumn]) -> None:
+    """Refuse key columns by whose names other things are kept.
+
+    Raises:
+        InputError: There is one.
+    """
+    for column in columns:
+        if column.name in _OURS:
+            raise InputError(
+                f"Requests cannot be kept by keys of a column {column.name!r}, since answers have "
+                "a column of that name: serve without --keep-requests, or train with another "
+                "name for the key column."
+            )
 
 
 class KeptRequests:
@@ -214,12 +232,16 @@ def _rows_of(kept: _Kept) -> pa.Table:
         name: values if isinstance(values, pa.ChunkedArray) else pa.array(values)
         for name, values in question.columns.items()
     }
-    columns |= _keys_of(question, kept.served.key_columns)
-    columns |= dict(zip(answered.column_names, answered.columns, strict=True))
-    columns[REQUEST_ID] = pa.array([kept.request_id] * question.n_rows)
     time_type = pa.timestamp("us", "UTC")
-    columns[ANSWERED_AT] = pa.array([kept.answered_at] * question.n_rows, time_type)
-    return pa.table(columns).filter(pa.array(answer.used >= 0))
+    ours: dict[str, Any] = {
+        **dict(zip(answered.column_names, answered.columns, strict=True)),
+        REQUEST_ID: pa.array([kept.request_id] * question.n_rows),
+        ANSWERED_AT: pa.array([kept.answered_at] * question.n_rows, time_type),
+    }
+    keys = _keys_of(question, kept.served.key_columns)
+    if taken := keys.keys() & ours.keys():
+        raise InputError(f"The key column {min(taken)!r} is one of the answer.")
+    return pa.table(columns | keys | ours).filter(pa.array(answer.used >= 0))
 
 
 def _keys_of(question: Question, columns: tuple[KeyColumn, ...]) -> dict[str, Any]:

@@ -55,16 +55,17 @@ class Service:
         """Return the app, its models loaded and warm.
 
         Raises:
-            PartwiseError: The reference cannot be opened.
+            PartwiseError: The reference cannot be opened, or requests by its keys cannot be kept.
         """
         from partwise.serving.app import make_app
-        from partwise.serving.kept_requests import KeepOptions, KeptRequests
+        from partwise.serving.kept_requests import KeepOptions, KeptRequests, check_may_be_kept
         from partwise.serving.predictor import Predictor
         from partwise.store.store import Store
 
         predictor = Predictor.open(self.reference, self.store, options=self.predictor)
         kept = None
         if fraction := self.options.keep_requests:
+            check_may_be_kept(predictor.current.key_columns)
             store = Store.of(self.store)
             kept = KeptRequests(store, predictor.name, KeepOptions(fraction=fraction))
         app = make_app(predictor, self.options, kept)

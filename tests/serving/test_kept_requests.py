@@ -16,11 +16,13 @@ from partwise.runs.run import ONLY
 from partwise.serving.app import make_app
 from partwise.serving.columns import columns_of_rows
 from partwise.serving.kept_requests import KeepOptions, KeptRequests
+from partwise.serving.process import Service
 from partwise.serving.questions import Question
+from partwise.serving.served import PredictorOptions
 from partwise.serving.server_options import ServerOptions
 from partwise.store.store import Store
 from tests.serving.loopback import listening
-from tests.serving.scales import make_predictor
+from tests.serving.scales import Scales, make_predictor
 from tests.serving.test_client import KINDS, STORES, keys_of
 
 
@@ -94,6 +96,19 @@ def test_keys_of_every_class_are_kept_as_they_are(store, kind):
         assert rows[name].combine_chunks().cast(kind_of_column).equals(expected) or "nan" in str(
             expected
         )
+
+
+@pytest.mark.parametrize("name", ["status", "model_key", "request_id"])
+def test_keys_by_a_name_of_the_answer_s_own_are_not_kept(store, name):
+    predictor = make_predictor(store, {"a": 2.0}, pa.schema([(name, pa.string())]))
+    options = PredictorOptions(format="native", serde=Scales())
+    server = ServerOptions(keep_requests=0.1)
+    service = Service(reference="run://sales", store=store.url, predictor=options, options=server)
+    with pytest.raises(InputError, match=f"keys of a column '{name}'.* --keep-requests"):
+        service.app()
+    with keeping(predictor, store) as keeper:
+        keeper.ask([{"price": 1}], "a")
+    assert (keeper.kept.rows, keeper.kept.left_out) == (0, 1)
 
 
 def test_requests_of_other_types_or_versions_go_to_other_files(store):
