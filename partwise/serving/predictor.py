@@ -324,6 +324,7 @@ class Predictor:
 
     def _warm(self, new: Served, old: Served | None) -> None:
         """Load the models of a version; with an old one, those whose keys are loaded of it."""
+        warmed, its_bytes = set(), 0
         for number, level in enumerate(new.levels):
             ids: Iterable[str] = level.partition_ids()
             if old is not None:
@@ -332,14 +333,16 @@ class Predictor:
             for name in ids:
                 if self._is_closed.is_set():
                     return
-                if old is None and self.cache.bytes >= self.cache.most_bytes:
+                # Its own alone: those of the version that still answers leave for them.
+                if old is None and its_bytes >= self.cache.most_bytes:
                     return
                 place = level.place(name)
-                if place is None or place in self.cache:
+                if place is None or place.identity in warmed:
                     continue
                 begun = time.thread_time()
-                self.loaded(level, place)
-                if old is not None:
+                its_bytes += self.loaded(level, place).size_bytes
+                warmed.add(place.identity)
+                if new is not self.current:
                     # Python runs one thread at a time: without pauses every answer meanwhile would
                     # wait for the loading.
                     self._is_closed.wait(_PAUSE * (time.thread_time() - begun))

@@ -405,3 +405,15 @@ def test_all_models_can_be_loaded_at_the_start(one) -> None:
     assert served.cache.loads == 3
     served.close()
     assert not served.is_warm(ask("a"))
+
+
+def test_all_models_of_a_new_version_are_loaded_though_the_old_ones_fill_the_cache(one) -> None:
+    size = predictor(one, warm="all").cache.bytes // len(FIRST)
+    served = predictor(one, warm="all", cache_bytes=3 * size)
+    train(one, "second", {key: 10 * value for key, value in FIRST.items()})
+    promote(one, "second")
+    assert served.refresh()
+    assert [served.is_warm(ask(key)) for key in FIRST] == [True] * 3
+    loads = served.cache.loads
+    assert said(served.predict({"key": [*FIRST]})) == [10, 20, 30]
+    assert served.cache.loads == loads
