@@ -105,7 +105,8 @@ def with_categories_of(table: pa.Table, trained: pa.Table) -> pa.Table:
         known, own = _of_one_type(
             name,
             trained.column(name).chunk(0).flatten(),
-            table.column(index).chunk(0).dictionary,
+            # Of nulls alone, Arrow has null among the values.
+            table.column(index).chunk(0).dictionary.drop_null(),
         )
         new = own.filter(pc.invert(pc.is_in(own, value_set=known)))
         ordered = kind.ordered and not len(new)
@@ -135,7 +136,9 @@ def _of_one_type(name: str, known: pa.Array, own: pa.Array) -> tuple[pa.Array, p
 def _cast_apart(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Cast distinct values; pa.ArrowInvalid where that would lose what tells them from others."""
     found = cast_values(values, kind)
-    if pa.types.is_floating(kind) or is_text(kind) or is_text(values.type):
+    if not len(values):
+        is_apart = True
+    elif pa.types.is_floating(kind) or is_text(kind) or is_text(values.type):
         is_apart = len(found.unique()) == len(values)
     else:
         # Arrow drops the time of a day for a date, and makes every number a boolean.

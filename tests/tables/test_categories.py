@@ -161,6 +161,17 @@ def test_values_that_no_type_holds_beside_those_of_training_are_refused():
             with_categories_of(rows, trained)
 
 
+@pytest.mark.parametrize(
+    "known", [["a", "b"], [1, 2], [0.5, 1.5], [False, True], [dt.date(2026, 1, 1)]]
+)
+def test_nulls_alone_have_no_code_and_add_no_category(known):
+    """As the columns of a request of one row, whose type nobody knows."""
+    trained = categories_of_rows(with_own_categories(pa.table({"c": coded(known, known)})), ())
+    found = with_categories_of(pa.table({"c": pa.nulls(2).dictionary_encode()}), trained)
+    assert shown(found) == (known, [None, None])
+    assert found.schema.field("c").type.value_type == pa.array(known).type
+
+
 def test_columns_without_a_dictionary_stay_as_they_are():
     trained = categories_of_rows(with_own_categories(pa.table({"c": coded(["a"], ["a"])})), ())
     assert trained is not None
