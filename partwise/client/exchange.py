@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -82,7 +83,8 @@ def body_of(
 ) -> Body:
     """Return the body of a question: lists of Python travel as JSON, tables and frames as Arrow.
 
-    A predictor takes lists as JSON too, so that both see the same values.
+    A predictor takes lists as JSON too, so that both see the same values. Decimals, which JSON has
+    not, are no text for a model: with one among them, lists travel as Arrow.
 
     Raises:
         InputError: Rows or key cannot be sent.
@@ -93,7 +95,7 @@ def body_of(
     if key is not ONLY:
         fields["key"] = key_to_json(key)
     columns, n_rows = columns_of_rows(rows)
-    if not any(isinstance(values, pa.ChunkedArray) for values in columns.values()):
+    if not any(map(_needs_arrow, columns.values())):
         lists = ([_cell(value) for value in values] for values in columns.values())
         objects = [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
         content = _json({"rows": objects or [{}] * n_rows, **fields})
@@ -105,6 +107,12 @@ def body_of(
     except (pa.ArrowException, TypeError, OverflowError) as error:
         raise InputError(f"The rows cannot be sent as a table of Arrow: {error}.") from error
     return Body(content_type=ARROW, content=stream)
+
+
+def _needs_arrow(values: Any) -> bool:
+    if isinstance(values, pa.ChunkedArray):
+        return True
+    return any(isinstance(value, Decimal) for value in values)
 
 
 def _cell(value: Any) -> Any:

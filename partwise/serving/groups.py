@@ -150,7 +150,8 @@ def _keys_of_rows(
 ) -> Iterator[tuple[Key, np.ndarray]]:
     """Yield each key that rows have, and the places of its rows, in the order of their first."""
     given = [question.columns[column.name] for column in columns]
-    if all(isinstance(values, pa.ChunkedArray) for values in given):
+    # Of nulls alone Arrow says no class, as a list says none.
+    if all(isinstance(each, pa.ChunkedArray) and each.type != pa.null() for each in given):
         table = pa.table(given, names=[column.name for column in columns])
         check_key_classes(columns, key_columns(table.schema, table.column_names), "the models")
         normalized = normalize_keys(table, columns)

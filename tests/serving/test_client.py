@@ -13,9 +13,12 @@ import pyarrow as pa
 import pytest
 
 from partwise.client import AsyncClient, Client, UnansweredError
+from partwise.client.exchange import body_of
 from partwise.errors import ColumnError, InputError, KeyClassError, PartitionNotFoundError
+from partwise.runs.run import ONLY
 from partwise.serving.app import make_app
 from partwise.serving.errors import DeadlineError, OverloadedError, VersionNotServedError
+from partwise.serving.plain_json import read_arrow_rows
 from partwise.serving.server_options import ServerOptions
 from partwise.store.store import Store
 from tests.ports import free_port
@@ -128,6 +131,22 @@ def test_keys_in_rows_of_python_are_those_that_python_has(store, ask, kind):
 
     assert answer["prediction"].to_pylist() == [n + 2.5 for n in range(len(keys))]
     assert_equal(answer, predictor.predict(rows))
+
+
+def test_decimals_in_rows_are_numbers_for_a_model(store, ask):
+    schema = pa.schema([("a", pa.string()), ("b", pa.decimal128(9, 2))])
+    keys = [("x", Decimal("1.50")), (None, Decimal("2.50"))]
+    predictor = make_predictor(store, {key: n + 2.5 for n, key in enumerate(keys)}, schema)
+    exact = Decimal("123456789012345678901234567890.5")
+    rows = [
+        {"a": a, "b": b, "price": price} for (a, b), price in zip(keys, (exact, 2), strict=True)
+    ]
+    with served(predictor) as url:
+        for question in ((rows,), (rows[1:],), ([{"price": exact}, {"price": None}], keys[0])):
+            assert_equal(ask(url, *question), predictor.predict(*question))
+    body = body_of([{"price": exact}, {"price": 1}], ONLY, None, "fail", "fail")
+    sent = read_arrow_rows(body.content, max_rows=9).columns["price"]
+    assert sent.to_pylist() == [exact, 1]
 
 
 def assert_equal(found, expected):
