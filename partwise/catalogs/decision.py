@@ -324,10 +324,9 @@ def _named(rule: Rule, ids: pa.Array, columns: Sequence[KeyColumn], field: _Fiel
         return field.base < 0
     if not isinstance(rule, TheseKeys):
         return np.ones(len(ids), bool)
-    keys = [tuple(key) if isinstance(key, list) else key for key in rule.keys]
-    wanted = [named_partition(key, tuple(columns)) for key in keys]
+    wanted = [named_partition(key, tuple(columns)) for key in rule.keys]
     there = set(ids.to_pylist())
-    for key, name in zip(keys, wanted, strict=True):
+    for key, name in zip(rule.keys, wanted, strict=True):
         if name not in there:
             raise InputError(
                 f"The rule names the key {key!r}, of which there is no model."

@@ -1,11 +1,17 @@
 """Rules by which models become champions, as values: compared, written down, shown by forms."""
 
+from datetime import date, time, timedelta
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+import numpy as np
+import pyarrow as pa
+from pydantic import ConfigDict, Field, field_serializer, field_validator
 
 from partwise.form_schema import for_forms
+from partwise.formatting import shortened, value_text
 from partwise.settings import Settings, kind_field
+from partwise.tables.keys.key_values import plain_value
+from partwise.tables.keys.partition_keys import Key, KeyClass
 
 _FROZEN = ConfigDict(extra="forbid", frozen=True, json_schema_extra=for_forms)
 
@@ -72,6 +78,44 @@ class TheseKeys(Settings):
         min_length=1,
         description="The keys, as the command line takes them. From Python also as values.",
     )
+
+    @field_validator("keys")
+    @classmethod
+    def _are_keys(cls, keys: tuple[Any, ...]) -> tuple[Key, ...]:
+        return tuple(
+            tuple(map(_key_value, key)) if isinstance(key, list | tuple) else _key_value(key)
+            for key in keys
+        )
+
+    @field_serializer("keys", when_used="json")
+    def _as_typed(self, keys: tuple[Key, ...]) -> list[Any]:
+        return [list(map(_typed, key)) if isinstance(key, tuple) else _typed(key) for key in keys]
+
+
+def _key_value(value: Any) -> Any:
+    """Return a value of a key as Python has it; ValueError where no key has such a value."""
+    key_class, plain = plain_value(value)
+    if key_class is None:
+        raise ValueError(
+            f"{shortened(repr(value), 80)} is of type {type(value).__name__}, which no key is of: "
+            "give values such as texts, numbers, dates or bytes"
+        )
+    if isinstance(value, pa.Scalar):
+        value = value.as_py()
+    elif isinstance(value, np.datetime64 | np.timedelta64):
+        made = value.item()
+        # Of nanoseconds it is their number, which Arrow knows for a time.
+        is_number = isinstance(made, int) and key_class is not KeyClass.INTEGER
+        value = pa.scalar(value).as_py() if is_number else made
+    # Plain, times are numbers.
+    return value if isinstance(value, date | time | timedelta) and plain is not None else plain
+
+
+def _typed(value: Any) -> Any:
+    """Return a value as JSON has it, else as the command line takes it."""
+    is_finite = not isinstance(value, float) or value - value == 0
+    is_json = value is None or isinstance(value, bool | int | float | str)
+    return value if is_json and is_finite else value_text(value)
 
 
 class NewKeys(Settings):

@@ -411,6 +411,35 @@ def test_a_rule_is_written_as_it_was_said():
     assert rule_text(TheseKeys(tuple("abcdefg"))).endswith("'e', '...'))")
 
 
+@pytest.mark.parametrize(
+    ("given", "key", "written"),
+    [
+        (np.int64(7), 7, 7),
+        (np.str_("a"), "a", "a"),
+        (np.datetime64("2026-03-01"), dt.date(2026, 3, 1), "2026-03-01"),
+        (np.datetime64("2026-03-01T12", "ns"), dt.datetime(2026, 3, 1, 12), "2026-03-01T12:00:00"),  # noqa: DTZ001
+        (pa.scalar(True), True, True),
+        (b"\x00\xff", b"\x00\xff", "00ff"),
+        (memoryview(b"\xff"), b"\xff", "ff"),
+        (dt.timedelta(days=1), dt.timedelta(days=1), "86400"),
+        (float("inf"), float("inf"), "inf"),
+        (["a", np.int64(1), None], ("a", 1, None), ["a", 1, None]),
+    ],
+)
+def test_keys_of_a_rule_are_values_and_are_written_as_the_command_line_takes_them(
+    given, key, written
+):
+    rule = TheseKeys((given,))
+    assert rule.keys == (key,)
+    assert rule.model_dump(mode="json")["keys"] == [written]
+
+
+def test_what_is_no_key_is_none_of_a_rule():
+    for value in (np.array([1, 2]), {1}, object(), ("a", 1j)):
+        with pytest.raises(InputError, match=r"keys: .* is of type .*, which no key is of"):
+            TheseKeys((value,))
+
+
 @pytest.mark.parametrize("correlation", [0.5, 0.9])
 def test_of_equally_good_models_next_to_none_is_replaced(correlation):
     """With by=0.02 alone it is more than a third of all keys, every night."""
