@@ -5,12 +5,15 @@ import inspect
 import textwrap
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
+import partwise
 from partwise.compat.azureml.core import Environment, Experiment, Run, ScriptRunConfig, Workspace
 from partwise.compat.azureml.core.conda_dependencies import CondaDependencies
 from partwise.compat.azureml.core.runconfig import MpiConfiguration, PyTorchConfiguration
+from partwise.compat.azureml.pipeline.entry_script import EntryScript
 from partwise.compat.azureml.pipeline.steps import ParallelRunConfig, ParallelRunStep
 from partwise.compat.azureml.train.dnn import Gloo, Mpi, PyTorch
 from partwise.errors import InputError
@@ -42,7 +45,8 @@ def run(mini_batch):
     import beside_it
     if mini_batch["key"].iloc[0] == "bad":
         raise ValueError("bad")
-    return mini_batch.groupby("key", as_index=False)["value"].sum()
+    found = mini_batch.groupby("key", as_index=False)["value"].sum()
+    return found.assign(note='of "all" rows')[["value", "note"]]
 """
 
 
@@ -91,7 +95,8 @@ def test_a_parallel_run_calls_init_once_and_run_for_each_key(experiment, tmp_pat
     assert run.run.status == "PARTIAL_FAILURE"
     run.download_file("parallel_run_step.txt", str(tmp_path))
     lines = (tmp_path / "parallel_run_step.txt").read_text().splitlines()
-    assert sorted(line.split()[-1] for line in lines) == ["3", "4"]
+    assert sorted(lines) == ['3 of "all" rows', '4 of "all" rows'], "what run returned, no more"
+    assert run.run.predictions(["key", "value"]).num_rows == 2
 
 
 def test_files_are_mini_batches_of_so_many(experiment, tmp_path):
@@ -115,13 +120,31 @@ def test_files_are_mini_batches_of_so_many(experiment, tmp_path):
             return given["data"].to_pandas().head(2)
 
     for _ in range(2):
-        assert given["function"](Data(), None) == {"row": ["2 ['1']"]}
+        assert given["function"](Data(), None) == {"append_row": ["2 ['1']"]}
     # A resume runs mini-batches of another script, or of another module beside it, again.
     (tmp_path / "beside_it.py").write_text("a = 1")
     changed = step.arguments_of_map(experiment.workspace)["function"]
     assert code_fingerprint(changed) != code_fingerprint(given["function"])
     with pytest.warns(UserWarning, match=r"output='there' is not written: Run.download_file"):
         ParallelRunStep("files", config, str(tmp_path / "in"), output="there")
+
+
+def test_rows_are_texts_with_spaces_and_no_quotes(tmp_path):
+    script = tmp_path / "rows.py"
+    script.write_text("def run(mini_batch): return mini_batch")
+    rows = pd.DataFrame(
+        {
+            "day": pd.to_datetime(["2026-03-01", "2026-03-02"]),
+            "name": ["a b", None],
+            "price": [0.5, float("nan")],
+            "sold": [1, 2],
+        },
+        index=[7, 9],
+    )
+    data = partwise.DataConnector.from_dataframe(rows)
+    found = EntryScript(str(script), "")(data, None)
+    assert list(found["append_row"]) == ["2026-03-01 a b 0.5 1", "2026-03-02   2"]
+    assert list(found.columns) == [*rows.columns, "append_row"]
 
 
 def test_an_estimator_becomes_the_arguments_of_run_script():

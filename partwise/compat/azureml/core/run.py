@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from partwise.compat.azureml.pipeline.entry_script import ROW
 from partwise.errors import ArtifactNotFoundError, InputError
 from partwise.outcomes import RunStatus
 from partwise.ranks.current_context import get_context
@@ -145,8 +146,9 @@ class Run:
             )
         path.parent.mkdir(parents=True, exist_ok=True)
         if self._rows:
-            # As theirs: rows by spaces, without a head.
-            self.run.predictions().to_pandas().to_csv(path, sep=" ", header=False, index=False)
+            found = (each[ROW].to_pylist() for each in self.run.iter_predictions([ROW]))
+            lines = "".join(f"{row}\n" for rows in found for row in rows)
+            path.write_text(lines, encoding="utf-8")
         else:
             path.write_bytes(self.run.read_artifact(self.run.partition_id(0), name))
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 PATHS = "path"
 """The column of a mini-batch of files."""
+ROW = "append_row"
+"""The column with each row as the text that theirs appends to a file."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,15 @@ class EntryScript:
         if not self.keeps_rows or len(returned) == 0:
             return None
         if hasattr(returned, "columns"):
-            return returned.reset_index(drop=True)
-        return {"row": [str(each) for each in returned]}
+            frame = returned.reset_index(drop=True)
+            return frame.assign(**{ROW: _lines(frame)})
+        return {ROW: [str(each) for each in returned]}
+
+
+def _lines(frame: Any) -> list[str]:
+    """Return the rows of a frame as texts: values by spaces, without quotes, "" where one lacks."""
+    columns = [values.astype(str).where(values.notna(), "") for _, values in frame.items()]
+    return [" ".join(row) for row in zip(*columns, strict=True)]
 
 
 def content_of(script: Path) -> str:
