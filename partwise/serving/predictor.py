@@ -291,7 +291,7 @@ class Predictor:
             if newer is None or self._is_left_alone(newer):
                 return False
             try:
-                served = open_served(self._reference, self._store, self.options)
+                served = open_served(self._reference, self._store, self.options, self.current)
                 if self.options.warm != "none":
                     with self.cache.room_for_another_version():
                         self._warm(served, None if self.options.warm == "all" else self.current)

@@ -98,8 +98,17 @@ class Served:
         return len(self.levels[0])
 
 
-def open_served(reference: str, store: Store, options: PredictorOptions) -> Served:
+def open_served(
+    reference: str, store: Store, options: PredictorOptions, before: Served | None = None
+) -> Served:
     """Open what a reference names, and the levels that are asked after it.
+
+    Args:
+        reference: What is served.
+        store: Where it stands.
+        options: Its levels, and how models are held.
+        before: What answered of the same until now: its runs, and versions that were named by
+            number, stay what they are.
 
     Raises:
         InputError: A reference is of no known form, or a level has other key columns.
@@ -109,7 +118,10 @@ def open_served(reference: str, store: Store, options: PredictorOptions) -> Serv
     """
     serde = resolve_serde(options.serde)
     opened = [
-        open_level(each, store, options.format, serde) for each in (reference, *options.levels)
+        open_level(each, store, options.format, serde)
+        if before is None or _is_followed(each)
+        else (before.levels[place], before.catalog)
+        for place, each in enumerate((reference, *options.levels))
     ]
     levels = tuple(level for level, _ in opened)
     own = {column.name: column for column in levels[0].key_columns}
@@ -133,13 +145,18 @@ def newer_than(
         StoreError: The store cannot be listed.
     """
     for each, level in zip((reference, *options.levels), served.levels, strict=True):
-        if not each.startswith(CATALOG_SCHEME) or "@" in each:
+        if not _is_followed(each):
             continue
         name = name_of(each)
         newest = max(versions_of(store, name).there(), default=level.version)
         if newest != level.version:
             return reference_of(name, newest)
     return None
+
+
+def _is_followed(reference: str) -> bool:
+    """Whether a reference names whatever version is the newest."""
+    return reference.startswith(CATALOG_SCHEME) and "@" not in reference
 
 
 def name_of(reference: str) -> str:

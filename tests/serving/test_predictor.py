@@ -399,6 +399,20 @@ def test_a_named_version_and_a_run_stay_what_they_are(one) -> None:
         predictor(one, "sales")
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_run_stays_what_it_is_when_a_catalog_beside_it_has_a_newer_version(one, is_first) -> None:
+    train(one, "run", {"a": 7.0})
+    names = ["run://run", "catalog://sales"]
+    reference, fallback = names if is_first else reversed(names)
+    served = predictor(one, reference, fallback=(fallback,))
+    train(one, "run", {"a": 8.0})
+    train(one, "second", {"b": 20.0})
+    Catalog.open("sales", one).retire(["a"])
+    promote(one, "second")
+    assert served.refresh()
+    assert said(served.predict({"key": ["a", "b"]})) == [7, 20]
+
+
 def test_all_models_can_be_loaded_at_the_start(one) -> None:
     served = predictor(one, warm="all")
     assert all(served.is_warm(ask(key)) for key in FIRST)
