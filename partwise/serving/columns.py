@@ -3,14 +3,16 @@
 Values of JSON get the types that they had in training, as far as these are known.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from partwise.errors import ColumnError, InputError
+from partwise.formatting import shortened
 from partwise.serving.questions import Values
 from partwise.tables.calendar import SEPARATOR
+from partwise.tables.column_names import check_unique_names
 from partwise.tables.dictionaries import plain_storage
 
 _DATE_LENGTH = len("2026-03-01")
@@ -29,14 +31,12 @@ def columns_of_rows(rows: Any) -> tuple[Mapping[str, Any], int]:
         rows: A table of Arrow, a frame, a list of objects or a mapping of columns.
 
     Raises:
-        ColumnError: Columns are of several lengths.
+        ColumnError: Columns are of several lengths or of one name, or of types that Arrow has not.
         InputError: It is none of these.
     """
     if isinstance(rows, Mapping):
-        columns = {
-            str(name): values if isinstance(values, pa.ChunkedArray) else list(values)
-            for name, values in rows.items()
-        }
+        check_unique_names(list(map(str, rows)), "The rows have")
+        columns = {str(name): _values(str(name), values) for name, values in rows.items()}
         lengths = {len(values) for values in columns.values()}
         if len(lengths) > 1:
             raise ColumnError(f"The columns are of several lengths: {sorted(lengths)}.")
@@ -45,21 +45,42 @@ def columns_of_rows(rows: Any) -> tuple[Mapping[str, Any], int]:
         if not all(isinstance(row, Mapping) for row in rows):
             raise InputError("Rows are objects, one for each row, of values by column.")
         names = dict.fromkeys(name for row in rows for name in row)
-        return {name: [row.get(name) for row in rows] for name in names}, len(rows)
-    table = rows if isinstance(rows, pa.Table) else None
-    if isinstance(rows, pa.RecordBatch):
-        table = pa.Table.from_batches([rows])
-    elif table is None and type(rows).__module__.startswith("pandas."):
-        table = pa.Table.from_pandas(rows, preserve_index=False)
-    elif table is None and hasattr(rows, "__arrow_c_stream__"):
-        table = pa.table(rows)
-    if table is None:
-        raise InputError(
-            f"Rows are a table of Arrow, a frame, a list of objects or a mapping of columns, and "
-            f"not a {type(rows).__name__}."
-        )
+        return {str(name): [row.get(name) for row in rows] for name in names}, len(rows)
+    table = _table(rows)
+    check_unique_names(table.column_names, "The rows have")
     arrays = map(_without_views, table.columns)
     return dict(zip(table.column_names, arrays, strict=True)), table.num_rows
+
+
+def _values(name: str, values: Any) -> Any:
+    if isinstance(values, pa.Array):
+        values = pa.chunked_array([values])
+    if isinstance(values, pa.ChunkedArray):
+        return _without_views(values)
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InputError(
+            f"The column {name!r} is {shortened(repr(values), 80)} and no list of values: one row "
+            f"is [{{{name!r}: ...}}]."
+        )
+    return list(values)
+
+
+def _table(rows: Any) -> pa.Table:
+    if isinstance(rows, pa.Table):
+        return rows
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    try:
+        if type(rows).__module__.startswith("pandas.") and hasattr(rows, "columns"):
+            return pa.Table.from_pandas(rows, preserve_index=False)
+        if hasattr(rows, "__arrow_c_stream__"):
+            return pa.table(rows)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise ColumnError(f"The rows are no table that Arrow can have: {error}") from error
+    raise InputError(
+        f"Rows are a table of Arrow, a frame, a list of objects or a mapping of columns, and not a "
+        f"{type(rows).__name__}."
+    )
 
 
 def _without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -9,6 +9,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -132,6 +133,32 @@ def test_a_key_and_rows_of_another_key_are_refused(one) -> None:
         assert said(served.predict(rows, "b")) == [2]
         with pytest.raises(InputError, match="others in the column 'key'"):
             served.predict(rows, "a")
+
+
+TWICE = pd.DataFrame([[1, 2]], columns=["x", "x"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "sentence"),
+    [
+        (pa.table([[1], [2]], names=["x", "x"]), ColumnError, "more than one column named 'x'"),
+        (TWICE, ColumnError, "Duplicate column names"),
+        ({1: [1], "1": [2]}, ColumnError, "more than one column named '1'"),
+        (pd.DataFrame({"x": [1, "a"]}), ColumnError, "no table that Arrow can have"),
+        ({"x": 1}, InputError, "column 'x' is 1 and no list of values"),
+        ({"x": "abc"}, InputError, "column 'x' is 'abc' and no list of values"),
+        (TWICE["x"].iloc[0], ColumnError, "no table that Arrow can have"),
+        (np.ones((2, 2)), InputError, "and not a ndarray"),
+    ],
+)
+def test_rows_that_are_none_are_refused(one, rows, kind, sentence) -> None:
+    with pytest.raises(kind, match=sentence):
+        predictor(one).predict(rows, "a")
+
+
+def test_columns_of_a_mapping_may_be_arrays_of_arrow(one) -> None:
+    found = predictor(one).predict({"key": pa.array(["a", "b"]), "x": np.arange(2)})
+    assert said(found) == [1, 2]
 
 
 def test_one_and_true_and_one_point_zero_are_never_one_key(local_store) -> None:
