@@ -20,14 +20,13 @@ from partwise.serving.arrow_streams import from_stream, to_stream
 from partwise.serving.errors import RequestError, VersionNotServedError
 from partwise.serving.keys import key_of_json
 from partwise.serving.protocol import (
-    POLICIES,
     check_names,
     check_rows,
     dump,
     parse_object,
     read_policies,
 )
-from partwise.serving.questions import STATUS_TEXTS, Answer, Question, Values
+from partwise.serving.questions import POLICIES, STATUS_TEXTS, Answer, Question, Values
 from partwise.serving.wire import FIELDS
 from partwise.tables.keys.key_classes import KeyColumn
 

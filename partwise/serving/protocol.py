@@ -20,11 +20,9 @@ from partwise.formatting import did_you_mean, shortened
 from partwise.runs.run import ONLY
 from partwise.serving.errors import RequestError
 from partwise.serving.keys import key_of_json
-from partwise.serving.questions import OK, STATUS_TEXTS, Answer, Question
+from partwise.serving.questions import OK, POLICIES, STATUS_TEXTS, Answer, Question
 from partwise.tables.keys.key_classes import KeyColumn
 
-POLICIES = {"on_missing": ("fail", "null"), "extra": ("fail", "ignore")}
-"""What a request may say of rows and columns that fit no model, and its choices."""
 _PARAMETERS = ("key", *POLICIES, "binary_data_output")
 """The last one is sent by clients that would take binary outputs; they take JSON as well."""
 _EXACT_IN_A_DOUBLE = 2**53

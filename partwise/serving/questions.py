@@ -14,6 +14,9 @@ from partwise.tables.keys.partition_keys import Key
 Values = Any
 """The values of a column: a list of those of JSON as Python has them, or a `pa.ChunkedArray`."""
 
+POLICIES = {"on_missing": ("fail", "null"), "extra": ("fail", "ignore")}
+"""What is said of rows and columns that fit no model, and its choices."""
+
 OK, NOT_FINITE, NO_MODEL = 0, 1, 2
 STATUS_TEXTS = ("ok", "not finite", "no model")
 """What the statuses of rows are called, by their numbers."""
@@ -33,6 +36,16 @@ class Question:
     """What becomes of rows that no level has a model for."""
     extra: Literal["fail", "ignore"] = "fail"
     """What becomes of columns that a model does not know."""
+
+    def __post_init__(self) -> None:
+        """Refuse a choice that there is not.
+
+        Raises:
+            InputError: `on_missing` or `extra` has another value.
+        """
+        for name, choices in POLICIES.items():
+            if (value := getattr(self, name)) not in choices:
+                raise InputError(f"{name} is {value!r}: it is {' or '.join(map(repr, choices))}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -156,6 +156,12 @@ def test_rows_that_are_none_are_refused(one, rows, kind, sentence) -> None:
         predictor(one).predict(rows, "a")
 
 
+@pytest.mark.parametrize(("name", "value"), [("extra", "ignored"), ("on_missing", None)])
+def test_a_choice_that_there_is_not_is_refused(one, name, value) -> None:
+    with pytest.raises(InputError, match=f"{name} is {value!r}: it is 'fail' or "):
+        predictor(one).predict([{"x": 1}], "a", **{name: value})
+
+
 def test_columns_of_a_mapping_may_be_arrays_of_arrow(one) -> None:
     found = predictor(one).predict({"key": pa.array(["a", "b"]), "x": np.arange(2)})
     assert said(found) == [1, 2]
