@@ -410,6 +410,8 @@ class Catalog:
         return self._marked("retire", keys)
 
     def _marked(self, action: str, keys: Iterable[Key]) -> "Catalog":
+        if isinstance(keys, str | bytes) or not isinstance(keys, Iterable):
+            raise InputError(f"{action} takes several keys: for one write {action}([{keys!r}]).")
         self.table  # noqa: B018 (many keys are found faster in it)
         names = sorted({self._find(key)["partition_id"][0].as_py() for key in keys})
         if not names:

@@ -204,6 +204,9 @@ def test_pins_stay_and_retired_keys_have_no_model(local_store) -> None:
         four.pin(["a", "x"])
     with pytest.raises(InputError, match="Name the keys to pin"):
         four.pin([])
+    for key in ("abc", b"a", 7):
+        with pytest.raises(InputError, match=f"retire takes several keys: .* retire.{{2}}{key!r}"):
+            four.retire(key)
     with pytest.raises(CatalogConflictError, match=r"Version 3 .+ by retire"):
         two.unpin(["a"])
 
