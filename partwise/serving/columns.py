@@ -3,6 +3,7 @@
 Values of JSON get the types that they had in training, as far as these are known.
 """
 
+import datetime as dt
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -147,7 +148,15 @@ def _times(texts: pa.Array, zone: str | None) -> pa.Array:
         # Midnight, where the training had times; of which zone, nobody knows.
         return days if zone is None else days.cast(pa.timestamp("us"))
     if zone is None and all(text[2:3] == ":" for text in given):
-        return texts.cast(pa.time64("us"))
+        times = [None if text is None else _time(text) for text in texts.to_pylist()]
+        return pa.array(times, pa.time64("us"))
     has_offset = any(text[-1:] == "Z" or "+" in text or text.count("-") > 2 for text in given)
     moments = texts.cast(pa.timestamp("us", "UTC" if has_offset else None))
     return moments.cast(pa.timestamp("us", zone)) if zone and has_offset else moments
+
+
+def _time(text: str) -> dt.time:
+    time = dt.time.fromisoformat(text)
+    if time.tzinfo is not None:
+        raise ValueError(f"{text!r} has a zone, and times of the day have none")
+    return time

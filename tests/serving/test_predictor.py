@@ -22,6 +22,7 @@ from partwise.errors import (
     ModelNotFoundError,
     PartitionNotFoundError,
 )
+from partwise.serving.columns import columns_of_json
 from partwise.serving.errors import DeadlineError, VersionNotServedError
 from partwise.serving.keys import key_of_json
 from partwise.serving.model_cache import ModelCache
@@ -165,6 +166,23 @@ def test_a_choice_that_there_is_not_is_refused(one, name, value) -> None:
 def test_columns_of_a_mapping_may_be_arrays_of_arrow(one) -> None:
     found = predictor(one).predict({"key": pa.array(["a", "b"]), "x": np.arange(2)})
     assert said(found) == [1, 2]
+
+
+def test_times_of_the_day_are_text_in_json() -> None:
+    def column(*texts: str | None) -> list[dt.time | None]:
+        table = columns_of_json({"t": texts}, len(texts), encoded=(), times={"t": None})
+        return table["t"].to_pylist()
+
+    half_past = dt.time(8, 30)
+    assert column("08:30", None, "08:30:00", "23:59:59.5") == [
+        half_past,
+        None,
+        half_past,
+        dt.time(23, 59, 59, 500_000),
+    ]
+    for text in ("08:61", "08:30+02:00", "08:"):
+        with pytest.raises(ColumnError, match="dates or times in ISO 8601"):
+            column(text)
 
 
 def test_one_and_true_and_one_point_zero_are_never_one_key(local_store) -> None:
