@@ -3,6 +3,7 @@
 import pickle
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pandas as pd
 import pytest
@@ -209,6 +210,17 @@ def test_files_are_put_into_stages_and_got_from_them(session: Session) -> None:
     assert Path("out/a.csv").read_text() == "1"
     with pytest.raises(InputError, match="There is no '@s/b'"):
         session.file.get("@s/b", "out")
+
+
+def test_each_value_has_a_folder_of_its_own_in_the_stage(session: Session) -> None:
+    texts = ["..", ".c", "__NULL__", "_b", "a b", "x/y", None]
+    session.create_dataframe(pd.DataFrame({"K": texts})).write.save_as_table("t")
+    copy = "COPY INTO @s/t FROM t PARTITION BY (K) FILE_FORMAT = (TYPE = PARQUET)"
+    session.sql(copy).collect()
+    names = [each["name"].split("/", 2)[2] for each in session.sql("LIST @s").collect()]
+    folders = ["%2E.", "%2Ec", "%5F_NULL__", "%5Fb", "__NULL__", "a b", "x%2Fy"]
+    assert names == [f"{each}/data_0.snappy.parquet" for each in folders]
+    assert len({unquote(each) for each in folders}) == 6, "texts, and the folder of nulls"
 
 
 def test_no_file_is_copied_over_another_of_its_name(session: Session) -> None:

@@ -113,10 +113,17 @@ def _divided(rows: pa.Table, key: str) -> dict[str, pa.Table]:
         raise ColumnError(f"The table has no column {key}: it has {rows.column_names}.")
     ordered, start, parts = rows.sort_by(key), 0, {}
     for value in ordered[key].value_counts().to_pylist():
-        name = "__NULL__" if value["values"] is None else quote(str(value["values"]), safe=" ")
+        name = "__NULL__" if value["values"] is None else _folder(str(value["values"]))
         parts[name] = ordered.slice(start, value["counts"])
         start += value["counts"]
     return parts
+
+
+def _folder(text: str) -> str:
+    """Return the name of a folder for a text: another one for each, and in the folder above."""
+    name = quote(text, safe=" ")
+    # Of those that begin so one is the folder above, one that of nulls, and all are leftovers.
+    return f"%{ord(name[0]):X}{name[1:]}" if name.startswith((".", "_")) else name
 
 
 def _select(session: "Session", words: dict[str, str]) -> pa.Table:
