@@ -160,7 +160,7 @@ def format_of_name(path: str) -> Format | None:
     return next((form for suffix, form in _SUFFIXES.items() if name.endswith(suffix)), None)
 
 
-def _hidden(relative: str) -> bool:
+def is_hidden(relative: str) -> bool:
     """Whether a path below a directory is a leftover or marker, such as _SUCCESS or .crc files."""
     parts = PurePosixPath(relative).parts
     # ~$ is what Excel puts beside a workbook that is open.
@@ -172,7 +172,7 @@ def _in_directory(base: str, paths: list[str], shown: str, form: Format | None) 
     # Before leftovers go: the folder of a log begins with "_" or ".", as they do.
     if form in (None, "parquet", "orc") and (tables := tables_among(paths)):
         raise tables[0].refusal(f"What lies in {shown!r}")
-    visible = [path for path in paths if not _hidden(path[len(base) :].lstrip("/"))]
+    visible = [path for path in paths if not is_hidden(path[len(base) :].lstrip("/"))]
     if form is not None and visible:
         return sorted(visible)
     files = sorted(path for path in visible if format_of_name(path))
@@ -228,7 +228,7 @@ def _local_files(path: str, form: Format | None) -> tuple[str, list[str]]:
         raise SourceError(f"There is no file or directory {path!r}.")
     base = _glob_base(path)
     matches = sorted(glob.glob(path, recursive=True))
-    visible = [match for match in matches if not _hidden(match[len(base) :].lstrip("/"))]
+    visible = [match for match in matches if not is_hidden(match[len(base) :].lstrip("/"))]
     # A link that leads nowhere stays: it is refused by name, not passed over.
     files = [match for match in visible if not os.path.isdir(match)]
     if not files and len(visible) < len(matches):
@@ -249,7 +249,7 @@ def _remote_files(url: str, access: Access, form: Format | None) -> tuple[Any, s
         if _GLOB.intersection(path):
             paths = sorted(filesystem.glob(path))
             base = _glob_base(path)
-            files = [file for file in paths if not _hidden(file[len(base) :].lstrip("/"))]
+            files = [file for file in paths if not is_hidden(file[len(base) :].lstrip("/"))]
         elif filesystem.isfile(path):
             base, files = path.rpartition("/")[0], [path]
         else:

@@ -173,6 +173,21 @@ def test_named_files_of_a_stage_are_read_alone_and_have_to_be_there(tmp_path, mo
         read("c.parquet", "x.parquet", "a/x1.parquet")
 
 
+def test_no_file_of_a_stage_that_matches_is_passed_over(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(DPF, "_started", lambda self, rows, *_: rows["data"])
+    run = DPF(train, str(tmp_path / "out")).run_from_stage
+    for name in ("a", "__NULL__"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        (tmp_path / "in" / name / "_SUCCESS").touch()
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "in/a/data.parquet")
+    found = open_source(run(str(tmp_path / "in"), "v1")).fragments([])
+    assert [each.constants["__FILE__"] for each in found] == ["a/data.parquet"]
+    (tmp_path / "in/__NULL__/data.parquet").touch()
+    with pytest.raises(InputError, match=r"would be left out, .*: '__NULL__/data.parquet'\."):
+        run(str(tmp_path / "in"), "v1")
+    assert run(str(tmp_path / "in"), "v1", "*.csv").names
+
+
 def test_what_does_nothing_or_cannot_be_is_said() -> None:
     with pytest.warns(UserWarning, match="do nothing here"):
         assert own_options(ExecutionOptions(use_head_node=False)).max_retries == 1

@@ -3,6 +3,7 @@
 import glob
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 import partwise.connector.context as our_context
@@ -26,6 +27,7 @@ from partwise.engine.options import ExecutionOptions as OwnExecutionOptions
 from partwise.errors import InputError, RunExistsError, RunNotFoundError
 from partwise.formatting import did_you_mean
 from partwise.runs.run import Run
+from partwise.sources.files.discovery import is_hidden
 from partwise.sources.files.file_set import Files
 from partwise.store.store import Store
 from partwise.tables.column_names import names_in_words
@@ -100,13 +102,11 @@ class DPF:
 
         Raises:
             RunExistsError: It exists, and `on_existing_artifacts` is "error".
-            InputError: The folder has no file of one of `partition_ids`.
+            InputError: The folder has no file of one of `partition_ids`, or has one that matches
+                and would be left out.
         """
         folder = stage_store(stage_location)
-        # Files in folders of the stage match as well, as there.
-        patterns = ["**/" + file_pattern]
-        if partition_ids is not None:
-            patterns = _patterns_of(partition_ids, folder)
+        patterns = _patterns(folder, file_pattern, partition_ids)
         files = Files([f"{folder}/{each}" for each in patterns], file_column=FILE_COLUMN)
         rows = {"data": files, "partition_by": FILE_COLUMN}
         return self._started(rows, run_id, on_existing_artifacts, execution_options)
@@ -147,10 +147,20 @@ class DPF:
         return DPFRun(run_id, self._store, work)
 
 
-def _patterns_of(partition_ids: Sequence[str], folder: str) -> list[str]:
-    """Return a pattern for each file that is named by its path below a folder."""
-    wanted = dict.fromkeys(map(str, partition_ids))
+def _patterns(folder: str, file_pattern: str, partition_ids: Sequence[str] | None) -> list[str]:
+    """Return the patterns of the files of a folder that are partitions."""
     there = dict.fromkeys(Store.of(folder).list(""))
+    if partition_ids is None:
+        matches = (each for each in there if PurePosixPath(each).match(file_pattern))
+        if hidden := [each for each in matches if is_hidden(each)]:
+            raise InputError(
+                f"Files of {folder} match {file_pattern!r} and would be left out, since a part of "
+                f"their path begins with '.' or '_': {names_in_words(hidden, 5)}. Rename them, or "
+                "name the others by partition_ids."
+            )
+        # Files in folders of the stage match as well, as there.
+        return [f"**/{file_pattern}"]
+    wanted = dict.fromkeys(map(str, partition_ids))
     if missing := [each for each in wanted if each not in there]:
         raise InputError(
             f"partition_ids names files that {folder} has not: {names_in_words(missing, 5)}."
