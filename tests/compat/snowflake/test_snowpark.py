@@ -95,6 +95,20 @@ def test_frames_compute_what_samples_compute(session: Session) -> None:
         frame.group_by("X")
 
 
+def test_whether_null_is_among_values_nobody_knows(session: Session) -> None:
+    frame = session.create_dataframe([(1,), (2,), (None,)], schema=["a"])
+
+    def among(*values: Any) -> tuple[list[int], list[int]]:
+        is_in = col("A").isin(*values)
+        found = (frame.filter(each).collect() for each in (is_in, ~is_in))
+        return tuple([row.A for row in rows] for rows in found)
+
+    assert among(1) == ([1], [2])
+    assert among(1, None) == ([1], [])
+    assert among([]) == ([], [1, 2])
+    assert among([None]) == ([], [])
+
+
 def test_rows_are_drawn_and_divided(session: Session) -> None:
     frame = session.create_dataframe([(each,) for each in range(1000)], schema=["n"])
     parts = frame.random_split([8, 2], seed=1)

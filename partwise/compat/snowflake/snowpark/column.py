@@ -38,9 +38,14 @@ class Column(Partial):
     as_ = name_ = alias
 
     def isin(self, *values: Any) -> "Column":
-        """Return whether the value is among these."""
-        listed = values[0] if len(values) == 1 and _is_several(values[0]) else values
-        return self._with(self.expression.isin(pa.array(list(listed))))
+        """Return whether the value is among these; of null, or beside a null, nobody knows."""
+        listed = list(values[0] if len(values) == 1 and _is_several(values[0]) else values)
+        known = [value for value in listed if value is not None]
+        unknown = pc.scalar(pa.scalar(None, pa.bool_()))
+        is_in = self.expression.isin(pa.array(known)) if known else pc.scalar(False)
+        if len(known) < len(listed):
+            is_in = pc.if_else(is_in, pc.scalar(True), unknown)
+        return self._with(pc.if_else(self.expression.is_valid(), is_in, unknown))
 
     in_ = isin
 
