@@ -167,6 +167,9 @@ def test_each_column_is_sorted_as_it_is_said(session: Session) -> None:
     assert frame.sort("A", "B", ascending=[True, False]).collect() == [(1, 2), (1, 1), (2, 3)]
     assert frame.order_by(["A", col("B")], ascending=[0, 1]).collect() == [(2, 3), (1, 1), (1, 2)]
     assert frame.sort("B", ascending=None).collect() == [(1, 1), (1, 2), (2, 3)]
+    gaps = session.create_dataframe([(2, 1), (None, 2), (1, None), (1, 3)], schema=["a", "b"])
+    assert gaps.sort("A", "B").collect() == [(None, 2), (1, None), (1, 3), (2, 1)]
+    assert gaps.sort("A", "B", ascending=[0, 1]).collect() == [(2, 1), (1, None), (1, 3), (None, 2)]
     for wrong in ([True], ["asc", "desc"], "no"):
         with pytest.raises(InputError, match="one for each of the 2 columns"):
             frame.sort("A", "B", ascending=wrong)  # type: ignore[arg-type]

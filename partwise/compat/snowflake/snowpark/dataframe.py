@@ -96,6 +96,8 @@ class DataFrame(Partial):
     def sort(self, *columns: Any, ascending: int | Sequence[int] | None = None) -> "DataFrame":
         """Return the rows in the order of some columns: ascending, unless it is said, also of each.
 
+        Nulls come first in ascending order, and last in the other, as theirs.
+
         Raises:
             InputError: `ascending` is none of True and False, and no list of one for each column.
         """
@@ -109,9 +111,17 @@ class DataFrame(Partial):
                 f"ascending is True or False, or a list of one for each of the {len(given)} "
                 f"columns, not {ascending!r}."
             )
-        orders = ["ascending" if each else "descending" for each in each_is]
-        names = [_name(_column(rows, each)) for each in given]
-        return self._of(rows.sort_by(list(zip(names, orders, strict=True))))
+        by: list[tuple[pa.ChunkedArray, str]] = []
+        for column, ascends in zip(given, each_is, strict=True):
+            values = rows[_name(_column(rows, column))]
+            if ascends:
+                # There nulls come first then. Arrow has them last, as they do in the other order.
+                by.append((values.is_valid(), "ascending"))
+            by.append((values, "ascending" if ascends else "descending"))
+        names = [str(place) for place in range(len(by))]
+        keys = [(name, order) for name, (_, order) in zip(names, by, strict=True)]
+        places = pc.sort_indices(pa.table([values for values, _ in by], names), sort_keys=keys)
+        return self._of(rows.take(places))
 
     order_by = sort
 
