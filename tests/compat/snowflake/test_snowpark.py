@@ -95,6 +95,19 @@ def test_frames_compute_what_samples_compute(session: Session) -> None:
         frame.group_by("X")
 
 
+def test_two_columns_of_one_name_are_refused(session: Session) -> None:
+    frame = session.create_dataframe(ROWS)
+    one = lit(1)
+    for ask in (
+        lambda: frame.select("X", "x"),
+        lambda: frame.select("X", col("REGION").alias("X")),
+        lambda: frame.with_columns(["N", "n"], [one, one]),
+        lambda: frame.with_column_renamed("REGION", "X"),
+    ):
+        with pytest.raises(ColumnError, match=r"would have more than one column named '[XN]'"):
+            ask()
+
+
 def test_whether_null_is_among_values_nobody_knows(session: Session) -> None:
     frame = session.create_dataframe([(1,), (2,), (None,)], schema=["a"])
 

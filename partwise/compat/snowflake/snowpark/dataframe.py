@@ -15,9 +15,12 @@ from partwise.compat.snowflake.snowpark.identifiers import quoted, stored
 from partwise.compat.snowflake.snowpark.row import Row, _row
 from partwise.compat.snowflake.snowpark.unknown import Partial
 from partwise.errors import ColumnError, InputError
+from partwise.tables.column_names import check_unique_names
 
 if TYPE_CHECKING:
     from partwise.compat.snowflake.snowpark.session import Session
+
+_WOULD_HAVE = "The frame would have"
 
 
 class DataFrame(Partial):
@@ -47,7 +50,7 @@ class DataFrame(Partial):
         """Return some columns, or what is computed of them."""
         rows = self._read()
         made = [_column(rows, each) for each in _flat(columns)]
-        return self._of(_computed(rows, {_name(each): each for each in made}))
+        return self._of(_computed(rows, [(_name(each), each) for each in made]))
 
     def with_column(self, name: str, column: Column) -> "DataFrame":
         """Return the rows with one more column, or another in its place."""
@@ -58,15 +61,16 @@ class DataFrame(Partial):
     def with_columns(self, names: Iterable[str], columns: Iterable[Column]) -> "DataFrame":
         """Return the rows with more columns, which stand last, also in the place of others."""
         rows = self._read()
-        new = dict(zip(map(stored, names), columns, strict=True))
-        others = [name for name in rows.column_names if name not in new]
-        return self._of(_computed(rows, {name: col(quoted(name)) for name in others} | new))
+        new = list(zip(map(stored, names), columns, strict=True))
+        others = [name for name in rows.column_names if name not in dict(new)]
+        return self._of(_computed(rows, [*((name, col(quoted(name))) for name in others), *new]))
 
     def with_column_renamed(self, existing: str | Column, new: str) -> "DataFrame":
         """Return the rows with a column under another name."""
         rows = self._read()
         old = _name(_column(rows, existing))
         names = [stored(new) if each == old else each for each in rows.column_names]
+        check_unique_names(names, _WOULD_HAVE)
         return self._of(rows.rename_columns(names))
 
     def drop(self, *columns: Any) -> "DataFrame":
@@ -255,8 +259,9 @@ def _name(column: Column) -> str:
     return column.name
 
 
-def _computed(rows: pa.Table, columns: dict[str, Column]) -> pa.Table:
-    expressions = {name: column.expression for name, column in columns.items()}
+def _computed(rows: pa.Table, columns: Sequence[tuple[str, Column]]) -> pa.Table:
+    check_unique_names([name for name, _ in columns], _WOULD_HAVE)
+    expressions = {name: column.expression for name, column in columns}
     with _columns_of(rows):
         return ds.dataset(rows).to_table(columns=expressions)
 
