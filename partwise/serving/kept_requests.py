@@ -258,6 +258,8 @@ def _keys_of(question: Question, columns: tuple[KeyColumn, ...]) -> dict[str, An
 
 
 def _key_column(values: Any, column: KeyColumn) -> Any:
+    if isinstance(values, pa.ChunkedArray) and values.type == pa.null():
+        values = values.to_pylist()
     if isinstance(values, pa.ChunkedArray):
         found = normalize_keys(pa.table([values], names=[column.name]), [column]).column(0)
         # One type for all files: keys from 2 to the 63rd on are left out.

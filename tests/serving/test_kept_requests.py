@@ -98,6 +98,17 @@ def test_keys_of_every_class_are_kept_as_they_are(store, kind):
         )
 
 
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.timestamp("us", "UTC")])
+def test_null_keys_of_arrow_are_kept_in_the_type_of_the_others(store, kind):
+    predictor = make_predictor(store, {None: 2.0}, pa.schema([("a", kind)]))
+    with keeping(predictor, store) as keeper:
+        keeper.ask(pa.table({"a": pa.nulls(2), "price": [1.0, 2.0]}))
+        assert keeper.kept.left_out == 0
+    rows = all_rows(store).rows
+    assert (rows["a"].type, rows["a"].null_count) == (kind, 2)
+    assert rows["prediction"].to_pylist() == [2.0, 4.0]
+
+
 @pytest.mark.parametrize("name", ["status", "model_key", "request_id"])
 def test_keys_by_a_name_of_the_answer_s_own_are_not_kept(store, name):
     predictor = make_predictor(store, {"a": 2.0}, pa.schema([(name, pa.string())]))
