@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -132,6 +133,17 @@ def test_rows_are_drawn_and_divided(session: Session) -> None:
     assert 850 < drawn.count() < 950
     assert frame.subtract(drawn).count() + drawn.count() == 1000
     assert frame.sample(n=7).count() == 7
+    assert frame.limit(np.int64(3)).count() == 3
+    for wrong in (
+        lambda: frame.random_split([-1, 2]),
+        lambda: frame.random_split([0, 0]),
+        lambda: frame.sample(5),
+        lambda: frame.sample(n=-1),
+        lambda: frame.limit(-1),
+        lambda: frame.limit(0.5),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InputError, match=r"above 0|from 0"):
+            wrong()
     nulls = session.create_dataframe(ROWS).select("REGION")
     assert nulls.subtract(nulls.limit(3)).collect() == [(None,)]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -130,24 +131,34 @@ class DataFrame(Partial):
     order_by = sort
 
     def limit(self, n: int) -> "DataFrame":
-        """Return the first `n` rows."""
-        return self._of(self._read().slice(0, n))
+        """Return the first `n` rows.
+
+        Raises:
+            InputError: It is no number of rows.
+        """
+        return self._of(self._read().slice(0, _row_count(n)))
 
     def sample(self, frac: float | None = None, n: int | None = None) -> "DataFrame":
         """Return rows that are drawn: each with the chance `frac`, or `n` in all.
 
         Raises:
-            InputError: Neither or both are given.
+            InputError: Neither or both are given, or one that it cannot be.
         """
-        if (frac is None) == (n is None):
-            raise InputError("sample takes one of frac, between 0 and 1, and n, a number of rows.")
+        if (frac is None) == (n is None) or not (frac is None or 0 <= frac <= 1):
+            raise InputError("sample takes one of frac, from 0 to 1, and n, a number of rows.")
         rows, draw = self._read(), np.random.default_rng()
         if frac is not None:
             return self._of(rows.filter(pa.array(draw.random(len(rows)) < frac)))
-        return self._of(rows.take(np.sort(draw.permutation(len(rows))[:n])))
+        return self._of(rows.take(np.sort(draw.permutation(len(rows))[: _row_count(n)])))
 
     def random_split(self, weights: Sequence[float], seed: int | None = None) -> list["DataFrame"]:
-        """Return frames among which the rows are divided, in these shares."""
+        """Return frames among which the rows are divided, in these shares.
+
+        Raises:
+            InputError: A weight is not above 0.
+        """
+        if not all(weight > 0 for weight in weights):
+            raise InputError(f"weights are shares above 0, not {list(weights)}.")
         rows = self._read()
         shares = np.cumsum(weights)[:-1] / np.sum(weights)
         part = np.searchsorted(shares, np.random.default_rng(seed).random(len(rows)), "right")
@@ -227,6 +238,12 @@ class DataFrameWriter(Partial):
         self._frame.session.write_rows(name, self._frame._read(), (mode or self._mode).lower())
 
     saveAsTable = save_as_table  # noqa: N815 (a name of theirs)
+
+
+def _row_count(n: Any) -> int:
+    if not isinstance(n, Integral) or n < 0:
+        raise InputError(f"n is a number of rows, from 0 on, not {n!r}.")
+    return int(n)
 
 
 def _flat(columns: tuple[Any, ...]) -> list[Any]:
