@@ -9,6 +9,7 @@ import pyarrow as pa
 from partwise.errors import ColumnError
 from partwise.sources.fragments import Fragment, OpaqueFragment, OpaqueRows, Place
 from partwise.sources.frames.tables import check_column_names, pandas_table
+from partwise.tables.comparisons import comparison
 from partwise.tables.filters import Conditions
 from partwise.tables.schemas import cast_batch
 
@@ -101,7 +102,7 @@ class DaskRows(OpaqueRows):
         from dask.delayed import delayed
 
         schema = pa.schema([self.schema.field(name) for name in names])
-        frame = _filtered(self._frame, conditions)
+        frame = _filtered(self._frame, conditions, self.schema)
         frame = frame[[name for name in frame.columns if name in names]]
         return [
             DaskFragment(task=delayed(_part, pure=False)(part, schema))
@@ -113,7 +114,7 @@ def _part(frame: "pd.DataFrame", schema: pa.Schema) -> DaskPart:
     return DaskPart(frame=frame, schema=schema)
 
 
-def _filtered(frame: Any, conditions: Conditions | None) -> Any:
+def _filtered(frame: Any, conditions: Conditions | None, schema: pa.Schema) -> Any:
     """Leave out rows that no list of conditions lets pass, as far as pandas compares as Arrow does.
 
     Dask hands comparisons of columns on to what reads its files.
@@ -121,22 +122,28 @@ def _filtered(frame: Any, conditions: Conditions | None) -> Any:
     if conditions is None or len(conditions) != 1:
         return frame
     for name, operator, value in conditions[0]:
-        kind = frame._meta.dtypes.get(name)
+        dtype = frame._meta.dtypes.get(name)
         numbers = isinstance(value, int | float) and not isinstance(value, bool)
-        if kind is None or kind.kind not in "iuf" or not numbers:
+        if dtype is None or dtype.kind not in "iuf" or not numbers:
             continue
+        kind = schema.field(name).type
+        sign, scalar = comparison(name, kind, operator, value)
+        if scalar is None:
+            continue
+        # Of another type, pandas would make doubles of both sides, or numbers of 32 bits.
+        wanted = kind.to_pandas_dtype()(scalar.as_py())
         column = frame[name]
-        match operator:
-            case "=" | "==":
-                frame = frame[column == value]
+        match sign:
+            case "=":
+                frame = frame[column == wanted]
             case "<":
-                frame = frame[column < value]
+                frame = frame[column < wanted]
             case "<=":
-                frame = frame[column <= value]
+                frame = frame[column <= wanted]
             case ">":
-                frame = frame[column > value]
+                frame = frame[column > wanted]
             case ">=":
-                frame = frame[column >= value]
+                frame = frame[column >= wanted]
     return frame
 
 
