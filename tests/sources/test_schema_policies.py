@@ -98,6 +98,30 @@ def test_inferred_types_of_csv_files_widen_without_loss(tmp_path, first, second,
     assert [row["x"] for row in rows(tmp_path)] == expected
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1, 2**63 + 1])
+def test_whole_numbers_that_are_no_doubles_are_refused_beside_doubles(tmp_path, suffix, value):
+    for place, kind in enumerate((pa.uint64() if value >= 2**63 else pa.int64(), pa.float64())):
+        numbers = pa.array([2.5 if place else value, 1], kind)
+        put(tmp_path / f"{place}.{suffix}", pa.table({"x": numbers, "y": [1, 2]}))
+    with pytest.raises(ColumnError, match=rf"'x' of file '.*0\.{suffix}' is of .*types="):
+        rows(tmp_path)
+    assert len(rows(tmp_path, columns=["y"])) == 4
+    declared = Files(tmp_path, types={"x": "double"})
+    if suffix != "parquet":
+        assert rows(declared, columns=["x"])[0] == {"x": float(value)}
+        texts = rows(Files(tmp_path, types={"x": "string"}), columns=["x"])
+        assert texts[0] == {"x": str(value)}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_whole_numbers_beside_doubles_are_these_where_no_digit_is_lost(tmp_path, suffix):
+    exact = 2**53 - 1
+    put(tmp_path / f"1.{suffix}", pa.table({"x": [exact, -exact]}))
+    put(tmp_path / f"2.{suffix}", pa.table({"x": [1e300, 0.5]}))
+    assert [row["x"] for row in rows(tmp_path)] == [exact, -exact, 1e300, 0.5]
+
+
 def test_dates_are_no_times_until_that_is_declared(tmp_path):
     write(tmp_path, **{"1_csv": "x\n2026-01-01\n", "2_csv": "x\n2026-01-02 10:00:00\n"})
     with pytest.raises(ColumnError, match=r"timestamp\[s\] in .*date32\[day\] in .*types="):

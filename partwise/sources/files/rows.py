@@ -34,7 +34,7 @@ from partwise.sources.files.reading_options import (
     values_decided,
 )
 from partwise.sources.files.remote_files import bucket_of
-from partwise.sources.files.written_numbers import KeyNumbers, check_exact
+from partwise.sources.files.written_numbers import KeyNumbers, check_exact, check_whole
 from partwise.sources.files.written_ways import Way
 from partwise.sources.fragments import Fragment, Place, unknown_identity
 from partwise.tables.column_names import names_in_words
@@ -74,6 +74,8 @@ class FileFragment:
     as_written: tuple[str, ...] = ()
     """Key columns whose numbers are not declared: no two that are written may be one key. Those of
     CSV files are read as text."""
+    whole: tuple[str, ...] = ()
+    """Columns of whole numbers by this file's first rows, which others make doubles."""
 
     @property
     def place(self) -> Place:
@@ -101,6 +103,8 @@ class FileFragment:
                         batch = batch.set_column(place, name, keys[name].read(batch.column(place)))
                     elif name in self.as_written:
                         check_exact(batch.column(place), name, what)
+                    elif name in self.whole:
+                        check_whole(batch.column(place), name, what)
                 whole = cast_batch(batch, self.schema, self.constants, what)
                 for name, value in self.stated.items():
                     _check_stated(whole.column(name), value, name, what)
@@ -268,6 +272,15 @@ class FileRows:
         is_json = self._files[0].format == "json" and pa.types.is_floating(kind)
         return is_json or (self._files[0].format == "csv" and is_ordered_number(kind))
 
+    def _becomes_doubles(self, name: str, kind: pa.DataType) -> bool:
+        """Whether numbers of a file that look like whole ones are read as doubles: undeclared."""
+        return (
+            self._files[0].format in ("csv", "json")
+            and kind in WHOLE_TYPES
+            and pa.types.is_floating(self._own_schema.field(name).type)
+            and name not in self._requested.arrow_types()
+        )
+
     def _warn_of_codes(self, names: Sequence[str]) -> None:
         for name in names:
             kind = self.schema.field(name).type
@@ -353,7 +366,12 @@ class FileRows:
                 place = file_schema.get_field_index(name)
                 file_schema = file_schema.set(place, pa.field(name, pa.string()))
             stated = {name: in_path[name] for name in own if name in in_path}
-            whole = sum(head.column_bytes.get(name, 0) for name in own)
+            whole = tuple(
+                name
+                for name in own
+                if name not in keys and self._becomes_doubles(name, head.schema.field(name).type)
+            )
+            size_bytes = sum(head.column_bytes.get(name, 0) for name in own)
             fragments += [
                 FileFragment(
                     file=file,
@@ -365,10 +383,11 @@ class FileRows:
                     stated=stated,
                     known={**known, **part.known},
                     rows=part.rows,
-                    size_bytes=int(whole * part.share),
+                    size_bytes=int(size_bytes * part.share),
                     row_bytes=row_bytes,
                     options=head.options,
                     as_written=written,
+                    whole=whole,
                     ways=self._numbers.ways,
                 )
                 for part in divide_file(file, head, self._own_schema, left, asked)

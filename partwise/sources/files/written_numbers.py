@@ -165,10 +165,26 @@ class KeyNumbers:
 
 def check_exact(numbers: pa.Array, name: str, what: str) -> None:
     """Refuse keys of JSON that are doubles and may have been other whole numbers as written."""
-    wide = numbers.filter(pc.greater_equal(pc.abs(numbers), _NOT_EXACT).fill_null(False))
+    wide = _not_exact(numbers)
     if len(wide):
         raise ColumnError(
             f"Key column {name!r} of {what} is of double by its first rows, but holds "
             f"{wide[0].as_py():.0f}: from 2^53 on several whole numbers are one double, and would "
             "be one key. Write its values as text, in quotes."
         )
+
+
+def check_whole(numbers: pa.Array, name: str, what: str) -> None:
+    """Refuse doubles that may have been other whole numbers as written, beside files of doubles."""
+    wide = _not_exact(numbers)
+    if len(wide):
+        raise ColumnError(
+            f"Column {name!r} of {what} is of whole numbers by its first rows, and of double in "
+            f"other files, but holds {wide[0].as_py():.0f}: from 2^53 on several whole numbers are "
+            f"one double. Declare the column with --types {name}=string, or in Python Files(..., "
+            f"types={{{name!r}: 'string'}}); as double, where the nearest one will do."
+        )
+
+
+def _not_exact(numbers: pa.Array) -> pa.Array:
+    return numbers.filter(pc.greater_equal(pc.abs(numbers), _NOT_EXACT).fill_null(False))
