@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from partwise.tables.categories import with_one_order
 from partwise.tables.dictionaries import decoded, readable_type
 from partwise.tables.schemas import cast_batch
 
@@ -20,7 +21,14 @@ def with_categories_once(table: pa.Table) -> pa.Table:
     if schema != table.schema:
         batches = [cast_batch(batch, schema, {}, "the table") for batch in table.to_batches()]
         table = pa.Table.from_batches(batches, schema=schema)
-    table = without_null_categories(table).unify_dictionaries()
+    table = without_null_categories(table)
+    for index, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type) and field.type.ordered:
+            first, *others = [chunk.dictionary for chunk in table.column(index).chunks] or [None]
+            # Arrow, which joins dictionaries, puts what is new in one behind the others.
+            if not all(other.equals(first) for other in others):
+                table = with_one_order(table, index)
+    table = table.unify_dictionaries()
     for index, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type) and not _is_plain(table.column(index)):
             table = _encoded_again(table, index)
@@ -41,16 +49,12 @@ def without_null_categories(table: pa.Table) -> pa.Table:
 
 def _encoded_again(table: pa.Table, index: int) -> pa.Table:
     field, column = table.schema.field(index), table.column(index)
+    if field.type.ordered:
+        return with_one_order(table, index)
     chunks = [decoded(chunk) for chunk in column.chunks]
     values = pa.chunked_array(chunks, field.type.value_type)
     encoded = values.dictionary_encode().unify_dictionaries()
-    # `dictionary_encode` forgets that a dictionary is ordered.
-    kind = pa.dictionary(encoded.type.index_type, encoded.type.value_type, field.type.ordered)
-    coded = [
-        pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary, ordered=kind.ordered)
-        for chunk in encoded.chunks
-    ]
-    return table.set_column(index, field.with_type(kind), pa.chunked_array(coded, kind))
+    return table.set_column(index, field.with_type(encoded.type), encoded)
 
 
 def _is_plain(column: pa.ChunkedArray) -> bool:

@@ -18,7 +18,13 @@ from typing import Any, SupportsIndex
 import pyarrow as pa
 
 from partwise.errors import PartwiseError, SourceError
-from partwise.tables.dictionaries import ColumnStorage, decode_batch
+from partwise.tables.dictionaries import (
+    ColumnStorage,
+    decode_batch,
+    recode,
+    same_dictionaries,
+    settle_dictionaries,
+)
 
 _SPOOLED_ROWS = 262_144
 
@@ -162,8 +168,12 @@ def read_spooled(source: pa.NativeFile) -> pa.Table:
     """Return spooled rows; they stay where they are, if that is memory."""
     # One stream behind the other: reading all of the first leaves the file at the second.
     stored = pa.ipc.open_stream(source).read_all()
-    known = pa.ipc.open_stream(source).read_next_batch()
-    shown = [decode_batch(batch, known) for batch in stored.to_batches()]
+    own = pa.ipc.open_stream(source).read_next_batch()
+    known = settle_dictionaries(own)
+    batches = stored.to_batches()
+    if not same_dictionaries(own, known):
+        batches = [recode(batch, own, known) for batch in batches]
+    shown = [decode_batch(batch, known) for batch in batches]
     return pa.Table.from_batches(shown, schema=known.schema)
 
 

@@ -58,6 +58,9 @@ class DatasetWriter:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Write the next rows."""
+        # Else Parquet joins dictionaries, and puts what is new in one behind the others.
+        if self._pending and not self._are_in_one_order(self._pending[-1], batch):
+            self._flush()
         self._pending.append(batch)
         self._pending_rows += batch.num_rows
         self._pending_bytes += batch.nbytes
@@ -66,6 +69,14 @@ class DatasetWriter:
             if self._sink.tell() >= PART_BYTES:
                 self._close()
                 self._open()
+
+    def _are_in_one_order(self, one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
+        """Whether ordered columns have the same dictionaries."""
+        return all(
+            one.column(place).dictionary.equals(other.column(place).dictionary)
+            for place, kind in enumerate(self._schema.types)
+            if pa.types.is_dictionary(kind) and kind.ordered
+        )
 
     def finish(self) -> tuple[PartDocument, ...]:
         """Write what is left, and return all parts."""

@@ -1,7 +1,6 @@
 """The rows of one rank as a connector, with categories whose codes mean the same on every rank."""
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from partwise.connector.categories import with_categories_once
 from partwise.connector.data_connector import DataConnector
@@ -9,7 +8,12 @@ from partwise.ranks.global_categories import global_categories
 from partwise.ranks.protocols import Exchange, Share
 from partwise.runs.bundle import CATEGORIES_FILENAME
 from partwise.shuffle.shared_folder import table_bytes
-from partwise.tables.categories import with_categories_of, with_own_categories
+from partwise.tables.categories import (
+    categories_of_rows,
+    with_categories_of,
+    with_own_categories,
+    without_order,
+)
 
 
 def rank_data(exchange: Exchange, files: dict[str, bytes], share: Share) -> DataConnector:
@@ -20,32 +24,31 @@ def rank_data(exchange: Exchange, files: dict[str, bytes], share: Share) -> Data
     """
     table = with_categories_once(pa.Table.from_batches(share.batches(), share.schema))
     coded = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
-    content = global_categories(exchange, share, coded).artifact() if coded else None
-    if content is not None:
-        known = files.get(CATEGORIES_FILENAME)
-        categories = _joined(None if known is None else _opened(known), _opened(content))
+    if not coded:
+        return DataConnector(table)
+    known = _known(files)
+    found: dict[str, pa.ChunkedArray] = {}
+    for name, column in global_categories(exchange, share, coded).values.items():
+        # Behind the known ones: codes that rows have been given stay what they are.
+        own = pa.table({name: column})
+        own = with_categories_of(own, pa.table({name: known[name]})) if name in known else own
+        lists = categories_of_rows(own, ())
+        found |= {} if lists is None else {name: lists.column(name)}
+        if not own.schema.field(name).type.ordered:
+            place = table.schema.get_field_index(name)
+            table = table.set_column(place, name, without_order(table.column(place)))
+    if found:
+        categories = pa.table(known | found)
         files[CATEGORIES_FILENAME] = table_bytes(categories)
         table = with_categories_of(with_own_categories(table), categories)
     return DataConnector(table)
 
 
-def _opened(content: bytes) -> pa.Table:
+def _known(files: dict[str, bytes]) -> dict[str, pa.ChunkedArray]:
+    """Return the categories that the run keeps by now, by column."""
+    content = files.get(CATEGORIES_FILENAME)
+    if content is None:
+        return {}
     with pa.ipc.open_stream(content) as reader:
-        return reader.read_all()
-
-
-def _joined(known: pa.Table | None, found: pa.Table) -> pa.Table:
-    """Return categories with those behind them that were found and are not known."""
-    columns = {} if known is None else dict(zip(known.column_names, known.columns, strict=True))
-    for name in found.column_names:
-        if name in columns:
-            first, values = (
-                each.chunk(0).flatten() for each in (columns[name], found.column(name))
-            )
-            # Behind the known ones: codes that rows have been given stay what they are.
-            new = values.filter(pc.invert(pc.is_in(values, value_set=first.cast(values.type))))
-            values = pa.concat_arrays([first.cast(values.type), new])
-            columns[name] = pa.LargeListArray.from_arrays(pa.array([0, len(values)]), values)
-        else:
-            columns[name] = found.column(name)
-    return pa.table(columns)
+        kept = reader.read_all()
+    return dict(zip(kept.column_names, kept.columns, strict=True))

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from partwise.ranks.gathering import gather_tables
 from partwise.ranks.protocols import Exchange
-from partwise.tables.categories import categories_of_rows, with_own_categories
+from partwise.tables.categories import categories_of_rows, with_own_categories, without_order
 from partwise.tables.features import find_categories
 
 
@@ -22,7 +22,7 @@ class GlobalCategories:
     """The distinct values of columns in the rows of all ranks."""
 
     values: Mapping[str, pa.ChunkedArray]
-    """By column; a dictionary column's have the dictionaries that the ranks found."""
+    """By column; a dictionary column's have one dictionary, of an order that all ranks' have."""
 
     def lists(self) -> dict[str, list[Any]]:
         """The values in ascending order, without nulls and NaN; a code is a place among them."""
@@ -37,7 +37,7 @@ class GlobalCategories:
         lists = {}
         for name, column in self.values.items():
             if pa.types.is_dictionary(column.type):
-                own = categories_of_rows(with_own_categories(pa.table({name: column})), ())
+                own = categories_of_rows(pa.table({name: column}), ())
                 if own is not None:
                     lists[name] = own.column(name)
         if not lists:
@@ -73,7 +73,7 @@ def global_categories(
         column = pa.chunked_array(arrays, share.schema.field(name).type)
         # Once more over the batches of this rank, so that little is sent.
         own = pa.table({name: _unified(column)})
-        values[name] = pa.concat_tables(gather_tables(exchange, own)).column(name)
+        values[name] = _joined([table.column(name) for table in gather_tables(exchange, own)])
     return GlobalCategories(values=values)
 
 
@@ -81,3 +81,11 @@ def _unified(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_dictionary(column.type):
         column = column.unify_dictionaries()
     return pa.chunked_array([pc.unique(column)], column.type)
+
+
+def _joined(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
+    """Join a column of all ranks; where one of them found no order, there is none."""
+    kinds = {column.type for column in columns}
+    columns = columns if len(kinds) == 1 else [without_order(column) for column in columns]
+    table = pa.concat_tables([pa.table({"": column}) for column in columns])
+    return with_own_categories(table).column(0)

@@ -105,6 +105,8 @@ class SpooledShare:
         """Read the rows, from the first one again at each call."""
         if self._mapped is None:
             self._mapped = self._spooled()
+            # Only now it is known which dictionaries have an order.
+            self.schema = self._mapped.schema
         return iter(self._mapped.to_batches())
 
     def _spooled(self) -> pa.Table:

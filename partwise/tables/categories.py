@@ -1,9 +1,10 @@
 """The categories of a partition's dictionary columns: the one rule for their codes.
 
 The categories of a partition are the values that its own rows have: in ascending order, or, where
-the dictionary is ordered, in the order of that. So a code does not depend on who else is in the
-table. A partition whose model was trained before has the categories of the training first, in
-their order, and behind them those that the training had not met: a code means what it meant then.
+the dictionary is ordered, in the order of that (of several, in the one of `category_orders`). So a
+code does not depend on who else is in the table. A partition whose model was trained before has the
+categories of the training first, in their order, and behind them those that the training had not
+met: a code means what it meant then.
 """
 
 from contextlib import suppress
@@ -13,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import ColumnError
+from partwise.tables.category_orders import one_dictionary
 from partwise.tables.column_types import is_text
 from partwise.tables.decimals import cast_values
-from partwise.tables.dictionaries import readable_type
+from partwise.tables.dictionaries import plain_storage, readable_type
 from partwise.tables.schemas import common_type
 
 CODES_VERSION = "2"
@@ -60,8 +62,9 @@ def with_own_categories(table: pa.Table) -> pa.Table:
         places = [pc.unique(chunk.indices) for chunk in chunks]
         used = _distinct([v.take(p) for v, p in zip(lists, places, strict=True)], kind.value_type)
         if keeps_order(kind):
-            listed = _distinct(lists, kind.value_type)
-            used = listed.filter(pc.is_in(listed, value_set=used))
+            listed = one_dictionary(lists, kind)
+            kind = listed.type
+            used = listed.dictionary.filter(pc.is_in(listed.dictionary, value_set=used))
         categories = used.take(pa.array(category_order(used, kind)))
         table = _recoded(table, index, categories, ordered=kind.ordered)
     return table
@@ -69,6 +72,13 @@ def with_own_categories(table: pa.Table) -> pa.Table:
 
 def _distinct(arrays: list[pa.Array], kind: pa.DataType) -> pa.Array:
     return pc.unique(pa.chunked_array(arrays, kind)).drop_null()
+
+
+def without_order(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a dictionary column of which nothing says that its categories have an order."""
+    kind = pa.dictionary(column.type.index_type, column.type.value_type)
+    chunks = [pa.DictionaryArray.from_arrays(c.indices, c.dictionary) for c in column.chunks]
+    return pa.chunked_array(chunks, kind)
 
 
 def categories_of_rows(table: pa.Table, left_out: tuple[str, ...]) -> pa.Table | None:
@@ -91,8 +101,8 @@ def with_categories_of(table: pa.Table, trained: pa.Table) -> pa.Table:
     """Return rows with the codes that their values had in training.
 
     A column that has no dictionary now stays as it is. One with values that the training had not
-    met is not ordered any more, as nobody knows where they belong. `trained` is what
-    `categories_of_rows` returned for the rows trained on.
+    met is not ordered any more, as nobody knows where they belong, nor is one with an order that is
+    not the training's. `trained` is what `categories_of_rows` returned for the rows trained on.
 
     Raises:
         ColumnError: No type holds both the values of the training and those of these rows.
@@ -109,7 +119,8 @@ def with_categories_of(table: pa.Table, trained: pa.Table) -> pa.Table:
             table.column(index).chunk(0).dictionary.drop_null(),
         )
         new = own.filter(pc.invert(pc.is_in(own, value_set=known)))
-        ordered = kind.ordered and not len(new)
+        places = pc.index_in(own, value_set=known).to_numpy(zero_copy_only=False)
+        ordered = kind.ordered and not len(new) and bool((np.diff(places) > 0).all())
         table = _recoded(table, index, pa.concat_arrays([known, new]), ordered=ordered)
     return table
 
@@ -146,6 +157,14 @@ def _cast_apart(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if not is_apart:
         raise pa.ArrowInvalid(f"as {kind} some values of type {values.type} are others")
     return found
+
+
+def with_one_order(table: pa.Table, index: int) -> pa.Table:
+    """Return a table with one dictionary of an ordered column: each value once, without nulls."""
+    kind = table.schema.field(index).type
+    plain = pa.dictionary(kind.index_type, plain_storage(kind.value_type), kind.ordered)
+    joined = one_dictionary([chunk.dictionary for chunk in table.column(index).chunks], plain)
+    return _recoded(table, index, joined.dictionary, ordered=joined.type.ordered)
 
 
 def _recoded(table: pa.Table, index: int, categories: pa.Array, *, ordered: bool) -> pa.Table:

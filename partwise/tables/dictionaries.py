@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import ColumnError, SourceError
+from partwise.tables.category_orders import GrowingDictionary, settled
 
 
 def _plain_field(field: pa.Field) -> pa.Field:
@@ -149,7 +150,7 @@ class ColumnStorage:
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        self._values: dict[int, pa.Array] = {}
+        self._known: dict[int, GrowingDictionary] = {}
         self._last: dict[int, tuple[pa.Array, pa.Array]] = {}
         fields, shown = [], []
         for index, field in enumerate(schema):
@@ -160,9 +161,10 @@ class ColumnStorage:
                     "columns, or cast it to one type."
                 )
             if _keeps_dictionary(field.type):
-                self._values[index] = pa.array([], plain)
+                ordered = field.type.ordered
+                self._known[index] = GrowingDictionary(pa.array([], plain), ordered=ordered)
                 fields.append(field.with_type(pa.int32()))
-                plain = pa.dictionary(pa.int32(), plain, ordered=field.type.ordered)
+                plain = pa.dictionary(pa.int32(), plain, ordered=ordered)
             else:
                 fields.append(field.with_type(plain))
             shown.append(field.with_type(plain))
@@ -176,7 +178,7 @@ class ColumnStorage:
         arrays = []
         for index, field in enumerate(self.stored_schema):
             array = batch.column(index)
-            if index in self._values:
+            if index in self._known:
                 arrays.append(self._codes(index, array))
             elif array.type == field.type:
                 arrays.append(array)
@@ -195,25 +197,22 @@ class ColumnStorage:
 
     def _codes(self, index: int, array: pa.Array) -> pa.Array:
         """The codes of one column in the dictionary of the whole source, which grows."""
-        dictionary = array.dictionary
+        known, dictionary = self._known[index], array.dictionary
+        if not array.type.ordered:
+            known.forget_order()
         # Batch after batch has the same dictionary, whose values are looked up once.
         seen, mapping = self._last.get(index, (None, None))
         if seen is None or not (seen is dictionary or seen.equals(dictionary)):
-            values = self._values[index]
-            plain = dictionary.cast(values.type)
-            mapping = pc.index_in(plain, value_set=values)
-            if mapping.null_count:
-                new = plain.filter(mapping.is_null()).drop_null().unique()
-                self._values[index] = values = pa.concat_arrays([values, new])
-                # A null in a dictionary is a null of the column.
-                mapping = pc.index_in(plain, value_set=values, skip_nulls=True)
+            mapping = known.places(dictionary)
+            known.learn_order(mapping)
             self._last[index] = (dictionary, mapping)
         return mapping.take(array.indices)
 
     def learn(self, dictionaries: pa.RecordBatch) -> None:
-        """Add the values of other dictionaries to those that are known."""
-        for index in self._values:
-            self._codes(index, dictionaries.column(index))
+        """Add what another storage knows: what its `dictionaries` returned."""
+        for index, known in self._known.items():
+            values = dictionaries.column(index).dictionary
+            known.learn_field(dictionaries.schema.field(index), values)
 
     def show_keys(self, stored: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
         """The columns `names` of a stored batch, with values in place of codes."""
@@ -221,22 +220,51 @@ class ColumnStorage:
         for name in names:
             index = self.schema.get_field_index(name)
             array = stored.column(index)
-            if index in self._values:
-                array = pa.DictionaryArray.from_arrays(array, self._values[index])
+            if index in self._known:
+                array = pa.DictionaryArray.from_arrays(array, self._known[index].values)
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, names=list(names))
 
     def dictionaries(self) -> pa.RecordBatch:
-        """A batch of no rows in `shown_schema` that carries the dictionaries."""
-        arrays: list[Any] = [
-            pa.DictionaryArray.from_arrays(
-                pa.array([], pa.int32()), self._values[index], ordered=field.type.ordered
-            )
-            if index in self._values
-            else pa.nulls(0, field.type)
-            for index, field in enumerate(self.shown_schema)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.shown_schema)
+        """A batch of no rows in `shown_schema` that carries the dictionaries, as codes have them.
+
+        `settle_dictionaries` brings them into their order.
+        """
+        fields, values = [], []
+        for index, field in enumerate(self.shown_schema):
+            known = self._known.get(index)
+            fields.append(field if known is None else known.field(field))
+            values.append(None if known is None else known.values)
+        return _empty_batch(fields, values, self.shown_schema.metadata)
+
+
+def _empty_batch(
+    fields: Sequence[pa.Field], values: Sequence[pa.Array | None], metadata: Any
+) -> pa.RecordBatch:
+    """A batch of no rows with these values in the dictionaries of its columns."""
+    codes = pa.array([], pa.int32())
+    arrays: list[Any] = [
+        pa.nulls(0, field.type)
+        if known is None
+        else pa.DictionaryArray.from_arrays(codes, known, ordered=field.type.ordered)
+        for field, known in zip(fields, values, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, metadata=metadata))
+
+
+def settle_dictionaries(known: pa.RecordBatch) -> pa.RecordBatch:
+    """Bring what `ColumnStorage.dictionaries` returned into the order of the values.
+
+    Those that have no one order are not ordered any more.
+    """
+    fields: list[pa.Field] = []
+    values: list[pa.Array | None] = []
+    for field, column in zip(known.schema, known.columns, strict=True):
+        is_coded = isinstance(column, pa.DictionaryArray)
+        own = settled(field, column.dictionary) if is_coded else (field, None)
+        fields.append(own[0])
+        values.append(own[1])
+    return _empty_batch(fields, values, known.schema.metadata)
 
 
 def decode_batch(stored: pa.RecordBatch, dictionaries: pa.RecordBatch) -> pa.RecordBatch:
@@ -270,7 +298,7 @@ def merge_dictionaries(schema: pa.Schema, parts: Sequence[pa.RecordBatch]) -> pa
     storage = ColumnStorage(schema)
     for part in parts:
         storage.learn(part)
-    return storage.dictionaries()
+    return settle_dictionaries(storage.dictionaries())
 
 
 def same_dictionaries(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from partwise.connector.data_connector import DataConnector
 from partwise.datasets import parts
 from partwise.datasets.dataset import Dataset, list_datasets
 from partwise.datasets.garbage import collect_dataset_garbage
@@ -380,3 +381,16 @@ def test_whether_there_is_a_new_version_is_told(store) -> None:
         "description": "",
     }
     assert [register("sales", TABLE, **arguments).is_new for _ in range(2)] == [True, False]
+
+
+def test_the_orders_of_files_are_kept(store, tmp_path) -> None:
+    """In one row group, Parquet put the values that only the second file has behind the others."""
+    for number, order in enumerate((["low", "high"], ["low", "mid", "high"])):
+        codes = pa.array(range(len(order)), pa.int8())
+        level = pa.DictionaryArray.from_arrays(codes, pa.array(order), ordered=True)
+        pq.write_table(pa.table({"level": level}), tmp_path / f"{number}.parquet")
+    found = register_dataset("levels", str(tmp_path / "*.parquet"), store=store)
+    column = DataConnector.from_sources(found).to_arrow().column("level").combine_chunks()
+    assert column.type.ordered
+    assert column.dictionary.to_pylist() == ["low", "mid", "high"]
+    assert column.to_pylist() == ["low", "high", "low", "mid", "high"]

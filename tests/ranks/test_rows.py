@@ -222,6 +222,70 @@ def test_categories_are_those_of_all_rows(tmp_path_factory, values, world_size, 
             assert reader.read_all().equals(expected.combine_chunks())
 
 
+KIND = pa.dictionary(pa.int8(), pa.string(), ordered=True)
+
+
+def declared(*orders: list[str]) -> pa.Table:
+    """Rows of files that declare orders of the same column, each of the values of its rows."""
+    chunks = [
+        pa.DictionaryArray.from_arrays(
+            pa.array(range(len(order)), pa.int8()), pa.array(order), ordered=True
+        )
+        for order in orders
+    ]
+    return pa.table({"size": pa.chunked_array(chunks, KIND)})
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("train", "later", "order", "codes"),
+    [
+        ([["s", "l"], ["s", "m", "l"]], ["m", "l"], (True, True), ["s", "m", "l"]),
+        ([["s", "l"], ["s", "m"]], ["s", "m"], (False, False), ["l", "m", "s"]),
+        ([["s", "l"], ["s", "l"]], ["s", "m", "l"], (True, False), ["s", "l", "m"]),
+        ([["s", "l"], ["s", "l"]], ["m"], (True, False), ["s", "l", "m"]),
+        ([["s", "l"], ["s", "l"]], ["l", "s"], (True, False), ["s", "l"]),
+    ],
+)
+def test_ranks_have_the_order_that_all_files_declare(
+    tmp_path, world_size, train, later, order, codes
+):
+    rows = declared(*train)
+    cuts = [len(one) for one in train[:-1]]
+    sources = {"train": fragments_of(rows, cuts), "later": fragments_of(declared(later))}
+
+    def read(context: RankContext):
+        # In this order: what is read first has the first codes.
+        data = [context.data(name, whole=True, equal=False).to_arrow() for name in sources]
+        own = context.data("train", equal=False).to_arrow()
+        return [table.column("size").unify_dictionaries() for table in (*data, own)]
+
+    for whole, evaluated, own in run_rank_threads(world_size, read, sources, tmp_path):
+        assert (whole.type.ordered, evaluated.type.ordered) == order
+        assert own.type.ordered == order[0]
+        assert whole.to_pylist() == rows.column("size").to_pylist()
+        assert evaluated.to_pylist() == later
+        assert evaluated.chunk(0).dictionary.to_pylist() == codes
+        for column in (whole, own):
+            if column.num_chunks:
+                known = column.chunk(0).dictionary.to_pylist()
+                assert known == codes[: len(known)]
+
+
+def test_categories_that_come_later_may_be_of_a_narrower_type(tmp_path):
+    """A cast of the first ones to the type of the later ones failed, in words of Arrow."""
+    first = pa.table({"n": pa.array([2**40, 1]).dictionary_encode()})
+    later = pa.table({"n": pa.array([7, 1], pa.int32()).dictionary_encode()})
+    sources = {"train": fragments_of(first), "later": fragments_of(later)}
+
+    def read(context: RankContext):
+        return [context.data(name).to_arrow().column("n") for name in sources]
+
+    ((one, other),) = run_rank_threads(1, read, sources, tmp_path)
+    assert (one.to_pylist(), other.to_pylist()) == ([2**40, 1], [7, 1])
+    assert other.chunk(0).dictionary.to_pylist() == [1, 2**40, 7]
+
+
 def test_labels_are_counted_over_all_rows(tmp_path):
     labels = pa.array([2, 0, None, 2, 7, 0, 0])
     table = pa.table({"label": labels})

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,12 +18,15 @@ from partwise.tables.categories import with_own_categories
 from partwise.tables.keys.partition_keys import key_columns, key_values
 
 SIZES = ["small", "medium", "large"]
+SIZED = pa.schema(
+    [("k", pa.int64()), ("size", pa.dictionary(pa.int8(), pa.string(), ordered=True))]
+)
 LETTERS = [*"zyxwvutsrqponmlkjihgfedcba"]
 
 
-def partitions(table: pa.Table, directory, n_shards: int = 3) -> dict:
+def partitions(data, directory, n_shards: int = 3) -> dict:
     """The rows, and both fingerprints, of each partition."""
-    source = open_source(table)
+    source = open_source(data)
     columns = key_columns(source.schema, ["k"])
     sharded = shard_rows(source, columns, n_shards, directory / "sharded")
     found = {}
@@ -187,3 +191,27 @@ def test_what_is_kept_is_what_a_fresh_run_would_make(steps, tmp_path_factory):
             else:
                 assert made != seen(found), "what runs again has a reason"
                 kept[key] = fingerprints, seen(found)
+
+
+@pytest.mark.parametrize(
+    ("declared", "order"),
+    [
+        ([["small", "large"], SIZES], SIZES),
+        ([["medium", "large"], ["small", "medium"]], SIZES),
+        ([["small", "large"], ["small", "medium"]], None),
+        ([SIZES, SIZES[::-1]], None),
+    ],
+)
+def test_a_partition_has_the_order_that_all_files_declare_together(tmp_path, declared, order):
+    """Values that only the second file has were put behind those of the first one."""
+    for number, one in enumerate(declared):
+        sizes = pa.DictionaryArray.from_arrays(
+            pa.array(range(len(one)), pa.int8()), pa.array(one), ordered=True
+        )
+        table = pa.table([pa.array([7] * len(one)), sizes], schema=SIZED)
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+    ((rows, *_),) = partitions(tmp_path, tmp_path / "shards").values()
+    column = rows.column("size").combine_chunks()
+    assert column.type.ordered == (order is not None)
+    assert column.dictionary.to_pylist() == (order or sorted(SIZES))
+    assert column.to_pylist() == [*declared[0], *declared[1]]
