@@ -123,3 +123,25 @@ def test_of_a_store_without_etags_nothing_is_known():
 
     stamp = discovery._stamp(Plain(), "b/x", "s3://b/x")
     assert (stamp.version, stamp.identity) == ("2026-11-22", None)
+
+
+def write_batches(path: Path, new_writer, rows: int) -> None:
+    table = pa.table({"x": np.arange(rows), "text": [f"{row:0200}" for row in range(rows)]})
+    with pa.OSFile(str(path), "wb") as file, new_writer(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=1000)
+
+
+@pytest.mark.parametrize("new_writer", [pa.ipc.new_file, pa.ipc.new_stream])
+@pytest.mark.parametrize("rows", [0, 1500, 3000, 5000])
+def test_an_arrow_file_that_is_written_anew_while_it_is_read_ends_in_an_error(
+    tmp_path, new_writer, rows
+):
+    """It was mapped, and the process ended with SIGBUS where the file was cut short."""
+    path = tmp_path / "x.arrow"
+    write_batches(path, new_writer, 3000)
+    batches = open_source(path).batches()
+    assert next(batches).num_rows == 1000
+    write_batches(path, new_writer, rows)
+    refused = r"x\.arrow' (changed while it was in use|cannot be read as ipc)"
+    with pytest.raises(SourceError, match=refused):
+        list(batches)

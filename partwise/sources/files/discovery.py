@@ -62,9 +62,10 @@ class FoundFile:
     """What opens the bucket of a URL; None for a local path."""
 
     def open(self) -> pa.NativeFile:
-        """Open it for reading at any position; a local file is memory-mapped."""
+        """Open it for reading at any position."""
         if self.access is None:
-            return pa.memory_map(self.path)
+            # A mapped file that is cut short while it is read kills the process (SIGBUS).
+            return pa.OSFile(self.path)
         return self.arrow_filesystem().open_input_file(self.bare_path())
 
     def open_stream(self) -> pa.NativeFile:

@@ -25,6 +25,7 @@ from partwise.sources.files.csv_files import (
 from partwise.sources.files.csv_numbers import with_numbers
 from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.excel_files import read_workbook, workbook_batches
+from partwise.sources.files.ipc_files import opened_ipc
 from partwise.sources.files.json_types import json_schema, times_as_text
 from partwise.sources.files.parquet_int96 import UNIT, int96_columns, with_exact_times
 from partwise.sources.files.reading_options import CsvOptions, ExcelOptions, ReadingOptions
@@ -121,7 +122,7 @@ def read_head(file: FoundFile, options: ReadingOptions = None) -> FileHead:
                     schema, pieces = lines.schema, 0
                 schema = json_schema(schema, lambda kinds: _first_lines(file, kinds))
             case "ipc":
-                with _opened_ipc(file, None) as (schema, pieces, _batches):
+                with opened_ipc(file, None) as (schema, pieces, _batches):
                     pass
         check_unique_names(schema.names)
         codes, thousands = head_codes(file, options, schema)
@@ -235,7 +236,7 @@ def read_batches(
                 for batch in lines:
                     yield batch.select(names)
         case "ipc":
-            with _opened_ipc(file, pieces, names) as (_schema, _pieces, batches):
+            with opened_ipc(file, pieces, names) as (_schema, _pieces, batches):
                 for batch in batches:
                     yield batch.select(names)
 
@@ -320,7 +321,7 @@ def _open_parquet(
 ) -> pq.ParquetFile:
     return pq.ParquetFile(
         file.path if file.access is None else file.open(),
-        # A mapped file that is cut short while it is read kills the process (SIGBUS).
+        # As `FoundFile.open`.
         memory_map=False,
         # Without buffering ahead, and with small buffers, a row group of 10M rows took 147 MB, and
         # 531 MB with Arrow's defaults. Each column has a buffer: of 500, a MiB each is much.
@@ -426,45 +427,6 @@ def _orc_bytes(orc: Any) -> dict[str, int]:
     varying = sum(not width for width in widths.values())
     shared = orc.nrows * 4 + orc.content_length // max(1, varying)
     return {name: orc.nrows * width // 8 if width else shared for name, width in widths.items()}
-
-
-@contextmanager
-def _opened_ipc(
-    file: FoundFile, pieces: range | None, names: Sequence[str] | None = None
-) -> Iterator[Any]:
-    """The schema, the number of record batches and those asked for, of Arrow's file format.
-
-    Of its stream format, which has no footer: 0, and all batches. Of named columns only these are
-    decompressed.
-    """
-    source = file.open()
-    options = None
-    try:
-        reader = pa.ipc.open_file(source)
-        if names is not None:
-            # Opened twice: the places of the fields are known only once the schema is.
-            options = _only(reader.schema, names)
-            reader = pa.ipc.open_file(source, options=options)
-    except pa.ArrowInvalid as exc:
-        if "Not an Arrow file" not in str(exc):
-            raise
-        source.seek(0)
-        stream = pa.ipc.open_stream(source)
-        if names is not None:
-            options = _only(stream.schema, names)
-            source.seek(0)
-            stream = pa.ipc.open_stream(source, options=options)
-        yield stream.schema, 0, stream
-        return
-    count = reader.num_record_batches
-    asked = range(count) if pieces is None else pieces
-    yield reader.schema, count, (reader.get_batch(index) for index in asked)
-
-
-def _only(schema: pa.Schema, names: Sequence[str]) -> pa.ipc.IpcReadOptions:
-    # A batch of no columns says that it has no rows; and no list of fields means all of them.
-    fields = [schema.get_field_index(name) for name in names] or [0]
-    return pa.ipc.IpcReadOptions(included_fields=fields)
 
 
 def _first_lines(file: FoundFile, schema: pa.Schema) -> pa.RecordBatch:
