@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -111,8 +112,10 @@ def _column(part: pa.Table, field: pa.Field, is_csv: bool) -> pa.ChunkedArray | 
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_duration(column.type):
-        return pa.array([each and each.total_seconds() for each in column.to_pylist()], field.type)
-    if _is_nested(column.type) or _is_binary(column.type):
+        spans = column.to_pylist()
+        seconds = [None if each is None else each.total_seconds() for each in spans]
+        return pa.array(seconds, field.type)
+    if _is_written_as_text(column.type):
         return pa.array([_text(each) for each in column.to_pylist()], pa.string())
     return column.cast(field.type)
 
@@ -125,23 +128,23 @@ def _csv_type(kind: pa.DataType) -> pa.DataType:
         return pa.float64()
     if pa.types.is_float16(kind):
         return pa.float32()
-    return pa.string() if _is_nested(kind) or _is_binary(kind) else kind
+    return pa.string() if pa.types.is_string_view(kind) or _is_written_as_text(kind) else kind
 
 
-def _is_nested(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_nested(kind))
-
-
-def _is_binary(kind: pa.DataType) -> bool:
+def _is_written_as_text(kind: pa.DataType) -> bool:
     return bool(
-        pa.types.is_binary(kind)
+        pa.types.is_nested(kind)
+        or pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)
         or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or isinstance(kind, pa.BaseExtensionType)
     )
 
 
 def _text(value: Any) -> str | None:
-    """Return a value that a CSV file has no form for: bytes as hex digits, others as JSON."""
+    """Return a value that a CSV file has no form for: bytes as hex digits, most others as JSON."""
     if value is None:
         return None
-    return value_text(value) if isinstance(value, bytes) else json.dumps(value, default=value_text)
+    as_it_is = isinstance(value, bytes | str | UUID)
+    return value_text(value) if as_it_is else json.dumps(value, default=value_text)

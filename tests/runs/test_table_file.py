@@ -1,0 +1,58 @@
+"""Rows of a run as a CSV file: each type has a form there."""
+
+import csv
+import datetime as dt
+import uuid
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from partwise.runs.table_file import write_table_file
+
+ID = uuid.UUID(int=7)
+COLUMNS = {
+    "a span of no length": (pa.array([dt.timedelta(0), dt.timedelta(seconds=5)]), ["0", "5"]),
+    "whole seconds": (pa.array([0, None], pa.duration("s")), ["0", ""]),
+    "texts": (pa.array(["a,b", None], pa.string_view()), ["a,b", ""]),
+    "bytes": (pa.array([b"\x01\xff", None], pa.binary_view()), ["01ff", ""]),
+    "ids": (
+        pa.ExtensionArray.from_storage(pa.uuid(), pa.array([ID.bytes, None], pa.binary(16))),
+        [str(ID), ""],
+    ),
+    "json": (
+        pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": [1]}', None])),
+        ['{"a": [1]}', ""],
+    ),
+    "flags": (
+        pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, None], pa.int8())),
+        ["true", ""],
+    ),
+}
+
+
+@dataclass
+class Predicted:
+    """What `write_table_file` reads of a run: a file of predictions."""
+
+    table: pa.Table
+
+    def iter_predictions(self):
+        yield self.table
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("in_file", [False, True])
+def test_columns_have_a_form_in_csv(tmp_path, name, in_file):
+    column, expected = COLUMNS[name]
+    table = pa.table({"x": column, "row": [0, 1]})
+    if in_file:
+        pq.write_table(table, tmp_path / "x.parquet")
+        table = pq.read_table(tmp_path / "x.parquet")
+    path = tmp_path / "x.csv"
+    assert write_table_file(Predicted(table), "predictions", path) == 2
+    with path.open(newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["x", "row"]
+    assert rows == [[expected[0], "0"], [expected[1], "1"]]
