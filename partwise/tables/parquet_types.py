@@ -45,6 +45,22 @@ def check_writable(schema: pa.Schema, what: str) -> None:
         )
 
 
+def columns_of_leaves(schema: pa.Schema) -> list[str]:
+    """Return the column of each leaf that a Parquet file of this schema stores, in their order.
+
+    A nested column has one or more. Their paths do not say it: names of columns may have dots too.
+    """
+    return [field.name for field in schema for _ in range(_leaf_count(field.type))]
+
+
+def _leaf_count(kind: pa.DataType) -> int:
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if not pa.types.is_nested(kind):
+        return 1
+    return sum(_leaf_count(kind.field(place).type) for place in range(kind.num_fields))
+
+
 def dictionary_columns(schema: pa.Schema) -> bool | list[str]:
     """Return for which columns a writer should try a dictionary: its `use_dictionary`.
 

@@ -51,16 +51,18 @@ def test_int96_of_many_row_groups_and_batches_is_checked_row_by_row(tmp_path):
     assert DataConnector.from_sources(path).to_arrow().equals(table)
 
 
-def test_int96_finer_than_microseconds_is_refused_or_declared(tmp_path):
+@pytest.mark.parametrize("name", ["ts", "t.s"])
+def test_int96_finer_than_microseconds_is_refused_or_declared(tmp_path, name):
     counts = pa.array([1000, 2**62 - 1, None], pa.timestamp("ns"))
-    path = write(tmp_path / "a.parquet", pa.table({"ts": counts}))
+    path = write(tmp_path / "a.parquet", pa.table({name: counts}))
     message = (
-        r"column 'ts' holds a time 903 ns after 2116-02-20 .*types=\{'ts': 'timestamp\[ns\]'\}"
+        rf"column '{name}' holds a time 903 ns after 2116-02-20 "
+        rf".*types=\{{'{name}': 'timestamp\[ns\]'\}}"
     )
     with pytest.raises(SourceError, match=message):
         DataConnector.from_sources(path)
-    files = Files(path, types={"ts": "timestamp[ns]"})
-    assert DataConnector.from_sources(files).to_arrow()["ts"].combine_chunks() == counts
+    files = Files(path, types={name: "timestamp[ns]"})
+    assert DataConnector.from_sources(files).to_arrow()[name].combine_chunks() == counts
 
 
 def test_int96_beyond_declared_nanoseconds_is_refused(tmp_path):

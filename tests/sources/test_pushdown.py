@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 
+from partwise.sources.files.file_set import Files
+from partwise.sources.files.rows import FileRows
 from partwise.sources.opening import open_source
 
 
@@ -70,6 +72,14 @@ def test_row_groups_of_whole_numbers_beside_doubles_are_left_out(tmp_path):
     pq.write_table(pa.table({"x": range(100)}), tmp_path / "1.parquet", row_group_size=50)
     pq.write_table(pa.table({"x": [0.5]}), tmp_path / "2.parquet")
     assert groups(open_source(tmp_path, filter=[("x", ">", 70.5)])) == [[1]]
+
+
+@pytest.mark.parametrize("names", [("a.b", "a"), ("a", "a.b")])
+def test_a_leaf_of_a_struct_is_no_column_of_its_path(tmp_path, names):
+    columns = {"a.b": ["x", "x"], "a": [{"b": "y"}, {"b": "z"}]}
+    pq.write_table(pa.table({name: columns[name] for name in names}), tmp_path / "x.parquet")
+    (fragment,) = FileRows(Files(tmp_path)).fragments(names, None, ["a.b"])
+    assert fragment.known == {"a.b": pa.scalar("x")}
 
 
 def test_files_whose_paths_exclude_them_are_not_opened(tmp_path):

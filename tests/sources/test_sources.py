@@ -24,6 +24,7 @@ from partwise.sources.files import csv_files
 from partwise.sources.files import formats as formats_module
 from partwise.sources.files.discovery import find_files
 from partwise.sources.files.file_set import Files
+from partwise.sources.files.rows import FileRows
 from partwise.sources.opening import open_source
 from partwise.testing.source import reopened
 
@@ -482,6 +483,19 @@ def test_parquet_sizes_are_those_in_memory(tmp_path):
     pq.write_table(table, tmp_path / "x.parquet")
     size = open_source(tmp_path / "x.parquet").description().size_bytes
     assert 0.3 * table.nbytes < size < 2 * table.nbytes
+
+
+def test_dots_in_the_names_of_parquet_columns_change_no_sizes(tmp_path):
+    """A nested column has leaves whose paths look like a name with dots, which counted for it."""
+    sizes = []
+    for names in (("t", "n", "s", "m"), ("s.t", "s.n", "s", "s.t.n"), ("s.b.c", ".", "s", "s.")):
+        nested = [{"b": {"c": 1}, "d": [2]}] * 1000
+        columns = [["some text"] * 1000, range(1000), nested, [0.5] * 1000]
+        pq.write_table(pa.table(columns, names=names), tmp_path / "x.parquet")
+        rows = FileRows(Files(tmp_path))
+        sizes.append([rows.size_bytes([name]) for name in names])
+    assert sizes[1:] == [sizes[0], sizes[0]]
+    assert all(sizes[0])
 
 
 def test_wide_rows_come_in_small_batches(tmp_path, monkeypatch):

@@ -31,6 +31,7 @@ from partwise.sources.files.parquet_int96 import UNIT, int96_columns, with_exact
 from partwise.sources.files.reading_options import CsvOptions, ExcelOptions, ReadingOptions
 from partwise.sources.files.written_thousands import Thousands
 from partwise.tables.column_names import check_unique_names
+from partwise.tables.parquet_types import columns_of_leaves
 
 _BATCH_ROWS = 262_144
 _BATCH_BYTES = 16 * 2**20
@@ -270,7 +271,7 @@ def _parquet_batches(
     with ExitStack() as opened:
         parquet = opened.enter_context(_open_parquet(file))
         read = batches(parquet, names)
-        if old_times := int96_columns(parquet.metadata, names):
+        if old_times := int96_columns(parquet, names):
             finer = opened.enter_context(_open_parquet(file, int96_unit="ns"))
             read = with_exact_times(read, batches(finer, old_times), schema)
         yield from _whole(parquet, read, pieces)
@@ -339,8 +340,7 @@ def _parquet_bytes(parquet: pq.ParquetFile, encrypted: frozenset[str]) -> dict[s
     schema = parquet.schema_arrow
     sizes: dict[str, int] = {}
     varying: list[tuple[int, str]] = []
-    for index in range(parquet.metadata.num_columns):
-        name = parquet.metadata.schema.column(index).path.split(".")[0]
+    for index, name in enumerate(columns_of_leaves(schema)):
         width = _value_bits(schema, name)
         # Of values of varying width, Arrow has an offset of 32 bits besides.
         sizes[name] = sizes.get(name, 0) + rows * (width or 32) // 8

@@ -12,15 +12,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from partwise.tables.dictionaries import leaves
+from partwise.tables.parquet_types import columns_of_leaves
 
 UNIT = "us"
 """The unit in which every reader of ours takes INT96."""
 
 
-def int96_columns(metadata: pq.FileMetaData, names: Sequence[str]) -> list[str]:
+def int96_columns(parquet: pq.ParquetFile, names: Sequence[str]) -> list[str]:
     """Return those of some columns that hold INT96, however deep."""
-    columns = map(metadata.schema.column, range(metadata.num_columns))
-    found = {column.path.split(".")[0] for column in columns if column.physical_type == "INT96"}
+    stored = parquet.metadata.schema
+    places = [at for at in range(len(stored)) if stored.column(at).physical_type == "INT96"]
+    if not places:
+        return []
+    columns = columns_of_leaves(parquet.schema_arrow)
+    found = {columns[place] for place in places}
     return [name for name in names if name in found]
 
 

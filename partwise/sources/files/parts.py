@@ -12,6 +12,7 @@ from partwise.sources.files.formats import FileHead, naming
 from partwise.sources.files.parquet_int96 import UNIT
 from partwise.tables.dictionaries import plain_storage
 from partwise.tables.filters import Conditions, filter_columns, filter_expression
+from partwise.tables.parquet_types import columns_of_leaves
 
 _PART_BYTES = 64 * 2**20
 _EXACT_IN_STATISTICS = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
@@ -50,7 +51,7 @@ def divide_file(
         looked_at = {*keys, *filter_columns(conditions)}
         if shut := sorted(looked_at & head.encrypted):
             raise OSError(f"its column {shut[0]!r} is encrypted: Cannot decrypt it without a key")
-        places = _places(head.metadata, looked_at)
+        places = _places(head.metadata, head.schema, looked_at)
         if conditions is not None:
             # The footer's statistics exclude row groups; of types that differ they say nothing.
             says = _says_of(filter_columns(conditions), head.schema, schema)
@@ -73,19 +74,19 @@ def _says_of(names: Sequence[str], own: pa.Schema, wider: pa.Schema) -> bool:
     return True
 
 
-def _places(metadata: pq.FileMetaData, names: Collection[str]) -> dict[str, int]:
-    """Return where columns stand of which statistics are to be looked at.
+def _places(metadata: pq.FileMetaData, schema: pa.Schema, names: Collection[str]) -> dict[str, int]:
+    """Return where columns stand of which statistics are to be looked at: not nested ones.
 
     Raises:
         OSError: Values of another type are stored there: to ask for their statistics, by pyarrow or
             its datasets, would end the process.
     """
     places = {}
-    for place in range(metadata.num_columns if names else 0):
+    for place, name in enumerate(columns_of_leaves(schema) if names else ()):
         column = metadata.schema.column(place)
-        if column.path not in names:
+        if name not in names or column.path != name:
             continue
-        places[column.path] = place
+        places[name] = place
         for group in range(metadata.num_row_groups):
             stored = metadata.row_group(group).column(place).physical_type
             if stored != column.physical_type:
