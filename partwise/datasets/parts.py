@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from partwise.datasets.manifest import PARTS, PartDocument, dataset_path
 from partwise.errors import ColumnError
 from partwise.store.store import Store
-from partwise.tables.parquet_types import dictionary_columns, unwritable_field
+from partwise.tables.parquet_types import dictionary_columns, loses_order, unwritable_field
 
 PART_BYTES = 128 << 20
 """At which a part is closed. A part is held in memory, as an object is one request."""
@@ -40,6 +40,14 @@ class DatasetWriter:
                 f"Column {field.name!r} of type {field.type} has no place in a Parquet file "
                 f"({reason}): leave it out with columns=, or cast it."
             )
+        for field in schema:
+            if loses_order(field.type):
+                raise ColumnError(
+                    f"Column {field.name!r} has ordered categories of type "
+                    f"{field.type.value_type}, and Parquet files keep the order of texts only: "
+                    "register it without an order, which gives the categories in ascending order "
+                    "(in pandas, .cat.as_unordered()), or cast it to text."
+                )
         self._open()
 
     def _open(self) -> None:

@@ -22,6 +22,7 @@ from partwise.sources.files.rows import FileFragment, FileRows
 from partwise.sources.fragments import Fragment, Place
 from partwise.store.store import Store
 from partwise.tables.filters import Conditions
+from partwise.tables.parquet_types import loses_order
 from partwise.tables.schemas import cast_batch
 
 
@@ -170,7 +171,13 @@ class DatasetRows:
 
     def __init__(self, store: Store, manifest: DatasetManifest) -> None:
         self._manifest = manifest
-        self.schema = manifest.schema_with_roles
+        schema = manifest.schema_with_roles
+        for place, field in enumerate(schema):
+            # Such as were registered once: whatever order they had, none of a part's is theirs.
+            if loses_order(field.type):
+                kind = pa.dictionary(field.type.index_type, field.type.value_type)
+                schema = schema.set(place, field.with_type(kind))
+        self.schema = schema
         self._memory = {column.name: column.memory_bytes for column in manifest.columns}
         self.parts = [
             StoredPart(

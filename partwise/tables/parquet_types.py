@@ -45,6 +45,11 @@ def check_writable(schema: pa.Schema, what: str) -> None:
         )
 
 
+def loses_order(kind: pa.DataType) -> bool:
+    """Whether a type has ordered categories that come out of a Parquet file as plain values."""
+    return bool(pa.types.is_dictionary(kind) and kind.ordered and not has_offsets(kind.value_type))
+
+
 def columns_of_leaves(schema: pa.Schema) -> list[str]:
     """Return the column of each leaf that a Parquet file of this schema stores, in their order.
 

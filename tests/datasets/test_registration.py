@@ -394,3 +394,20 @@ def test_the_orders_of_files_are_kept(store, tmp_path) -> None:
     assert column.type.ordered
     assert column.dictionary.to_pylist() == ["low", "mid", "high"]
     assert column.to_pylist() == ["low", "high", "low", "mid", "high"]
+
+
+@pytest.mark.parametrize("values", [[3, 1, 2], [2.5, 1.0, 0.5]])
+def test_an_order_that_parquet_does_not_keep_is_refused(store, monkeypatch, values) -> None:
+    """Read again, the categories had the order in which the rows of a part have them."""
+    codes = pa.array([2, 0, 1], pa.int8())
+    level = pa.DictionaryArray.from_arrays(codes, pa.array(values), ordered=True)
+    table = pa.table({"level": level})
+    with pytest.raises(ColumnError, match=r"'level' has ordered categories of type .*ascending"):
+        register_dataset("levels", table, store=store)
+    assert list_datasets(store) == []
+    # An earlier release has registered such a one.
+    monkeypatch.setattr(parts, "loses_order", lambda kind: False)
+    found = DataConnector.from_sources(register_dataset("levels", table, store=store))
+    column = found.to_arrow().column("level")
+    assert not column.type.ordered
+    assert column.to_pylist() == table["level"].to_pylist()
