@@ -9,6 +9,7 @@ leaves nothing but a folder to which no manifest refers.
 """
 
 import base64
+from collections.abc import Mapping
 from datetime import datetime
 from typing import ClassVar
 
@@ -26,6 +27,8 @@ MANIFESTS = "manifests"
 PARTS = "parts"
 
 _NOUN = "dataset"
+_ORDER = b"partwise.order"
+"""Metadata of a field: the fingerprint of the order of its categories."""
 
 
 class _Value(BaseModel):
@@ -105,7 +108,19 @@ class DatasetManifest(Document):
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows, without roles."""
-        return _decode_schema(self.arrow_schema)
+        schema = _decode_schema(self.arrow_schema)
+        for place, field in enumerate(schema):
+            if _ORDER in (metadata := field.metadata or {}):
+                left = {key: value for key, value in metadata.items() if key != _ORDER}
+                schema = schema.set(place, field.with_metadata(left or None))
+        return schema
+
+    @property
+    def orders(self) -> dict[str, str]:
+        """Fingerprints of the orders of ordered columns; an earlier release wrote none down."""
+        schema = _decode_schema(self.arrow_schema)
+        marks = {field.name: (field.metadata or {}).get(_ORDER) for field in schema}
+        return {name: mark.decode() for name, mark in marks.items() if mark is not None}
 
     @property
     def schema_with_roles(self) -> pa.Schema:
@@ -133,8 +148,12 @@ class DatasetManifest(Document):
         return sum(part.size_bytes for part in self.parts)
 
 
-def encode_schema(schema: pa.Schema) -> str:
-    """Return a schema as `DatasetManifest.arrow_schema` holds it."""
+def encode_schema(schema: pa.Schema, orders: Mapping[str, str]) -> str:
+    """Return a schema as `DatasetManifest.arrow_schema` holds it, with `DatasetManifest.orders`."""
+    for name, mark in orders.items():
+        place = schema.get_field_index(name)
+        field = schema.field(place)
+        schema = schema.set(place, field.with_metadata({**(field.metadata or {}), _ORDER: mark}))
     return base64.b64encode(schema.serialize().to_pybytes()).decode()
 
 

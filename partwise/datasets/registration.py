@@ -19,7 +19,7 @@ import pyarrow as pa
 from pydantic import JsonValue
 
 from partwise.datasets.dataset import Dataset, list_versions, resolve_references
-from partwise.datasets.fingerprint import ContentFingerprint
+from partwise.datasets.fingerprint import ContentFingerprint, OrderFingerprints
 from partwise.datasets.manifest import (
     PARTS,
     DatasetManifest,
@@ -93,7 +93,8 @@ def register_dataset(
 ) -> Dataset:
     """Write rows to a store as a version of a dataset, which does not change any more.
 
-    Rows equal to those of the newest version, with the same marks, make no new version.
+    Rows equal to those of the newest version, with the same marks and orders of categories, make no
+    new version.
 
     Args:
         name: The dataset's name: letters, digits, "-" and "_".
@@ -226,7 +227,7 @@ def _remove(lease: Lease, store: Store, folder: str) -> None:
 def _write_parts(draft: Draft, token: str) -> DatasetManifest:
     """Stream the rows into parts; return the manifest as it would be for version 1."""
     writer = DatasetWriter(draft.store, draft.name, token, draft.schema)
-    fingerprint = ContentFingerprint(draft.schema)
+    fingerprint, orders = ContentFingerprint(draft.schema), OrderFingerprints(draft.schema)
     statistics = [ColumnStatistics(field) for field in draft.schema]
     rows = 0
     for source_batch in draft.batches():
@@ -234,6 +235,7 @@ def _write_parts(draft: Draft, token: str) -> DatasetManifest:
         if not batch.num_rows:
             continue
         fingerprint.add(batch)
+        orders.add(batch)
         for column, array in zip(statistics, batch.columns, strict=True):
             column.add(array)
         writer.add(batch)
@@ -250,7 +252,7 @@ def _write_parts(draft: Draft, token: str) -> DatasetManifest:
         label=draft.label,
         parts=writer.finish(),
         fingerprint=fingerprint.hexdigest(),
-        arrow_schema=encode_schema(draft.schema),
+        arrow_schema=encode_schema(draft.schema, orders.hexdigests()),
         source=draft.source,
         source_fingerprint=draft.source_fingerprint,
         origin=draft.origin,
@@ -275,7 +277,7 @@ def _create_manifest(
         # Looked at before each try: what was committed until now shows, and what comes later takes
         # the number.
         versions = list_versions(store, name)
-        if known := _registered(draft, manifest.fingerprint, versions):
+        if known := _registered(draft, manifest, versions):
             return Registration(dataset=known, is_new=False)
         if (origin := draft.origin) is not None:
             _refuse_older(store, origin)
@@ -316,10 +318,12 @@ def _removed(draft: Draft) -> str:
     )
 
 
-def _registered(draft: Draft, fingerprint: str | None, versions: list[int]) -> Dataset | None:
+def _registered(
+    draft: Draft, manifest: DatasetManifest | None, versions: list[int]
+) -> Dataset | None:
     """Return the version that a draft would only repeat; None: there is none.
 
-    `fingerprint` is None as long as the rows are not read; `versions` are ascending.
+    `manifest` is None as long as the rows are not read; `versions` are ascending.
     """
     if not versions:
         return None
@@ -333,8 +337,11 @@ def _registered(draft: Draft, fingerprint: str | None, versions: list[int]) -> D
     if not draft.is_of(newest.manifest):
         return None
     # Of the content where it is known; before, of what the source says of itself.
-    if fingerprint is not None:
-        return newest if fingerprint == newest.fingerprint else None
+    if manifest is not None:
+        is_same = manifest.fingerprint == newest.fingerprint
+        # Those of earlier releases have none.
+        known = newest.manifest.orders or manifest.orders
+        return newest if is_same and known == manifest.orders else None
     same = draft.source_fingerprint == newest.manifest.source_fingerprint
     return newest if same and draft.source_fingerprint is not None else None
 

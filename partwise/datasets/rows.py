@@ -207,6 +207,8 @@ class DatasetRows:
         fields = [field for field in self.schema if pa.types.is_dictionary(field.type)]
         if coded := [(field.name, field.type.ordered) for field in fields]:
             said.append(coded)
+        if orders := self._manifest.orders:
+            said.append(orders)
         return json.dumps(said).encode()
 
     def recipe(self) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from partwise.connector.data_connector import DataConnector
 from partwise.datasets import parts
 from partwise.datasets.dataset import Dataset, list_datasets
 from partwise.datasets.garbage import collect_dataset_garbage
+from partwise.datasets.manifest import encode_schema
 from partwise.datasets.registration import register, register_dataset
 from partwise.errors import (
     ColumnError,
@@ -411,3 +412,51 @@ def test_an_order_that_parquet_does_not_keep_is_refused(store, monkeypatch, valu
     column = found.to_arrow().column("level")
     assert not column.type.ordered
     assert column.to_pylist() == table["level"].to_pylist()
+
+
+def test_another_order_of_categories_makes_a_version(store) -> None:
+    def levels(*orders: list[str], ordered: bool = True) -> pa.Table:
+        """The same two rows for each order, with their categories in that."""
+        chunks = [
+            pa.DictionaryArray.from_arrays(
+                pa.array([order.index("low"), order.index("high")], pa.int8()),
+                pa.array(order),
+                ordered=ordered,
+            )
+            for order in orders
+        ]
+        return pa.table({"level": pa.chunked_array(chunks)})
+
+    up, down = ["low", "high"], ["high", "low"]
+    versions = [
+        register_dataset("levels", levels(*orders), store=store)
+        for orders in ([up, up], [up, up], [down, down], [up, down], [down, up], [up, up])
+    ]
+    assert [one.version for one in versions] == [1, 1, 2, 3, 3, 4]
+    assert len({one.fingerprint for one in versions}) == 1, "the rows are equal"
+    found = {one.version: one.source().description().fingerprint for one in versions}
+    assert found[1] == found[4]
+    assert len(set(found.values())) == 3
+    assert all(not one.source().schema.field("level").metadata for one in versions)
+    plain = [
+        register_dataset("plain", levels(order, ordered=False), store=store).version
+        for order in (up, down)
+    ]
+    assert plain == [1, 1], "without an order it makes no difference"
+
+
+def test_a_version_of_an_earlier_release_says_no_order_and_is_not_made_again(
+    store, tmp_path
+) -> None:
+    codes = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array(["a"]), ordered=True)
+    table = pa.table({"level": codes, "n": [1]})
+    made = register_dataset("levels", table, store=store)
+    earlier = made.manifest.model_copy(update={"arrow_schema": encode_schema(table.schema, {})})
+    assert earlier.orders == {}
+    assert earlier.schema == made.manifest.schema == table.schema
+    (folder_of(store, "levels") / "manifests/0001.json").write_bytes(
+        earlier.to_bytes("datasets/levels/manifests/0001.json")
+    )
+    # From elsewhere, so that the rows are read.
+    pq.write_table(table, tmp_path / "levels.parquet")
+    assert register_dataset("levels", tmp_path / "levels.parquet", store=store).version == 1
