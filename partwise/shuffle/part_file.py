@@ -32,9 +32,9 @@ from partwise.tables.dictionaries import ColumnStorage, read_one
 
 MESSAGE_ALIGNMENT = 64
 _FOOTER = struct.Struct("<qqQ8s")
-_MARK = b"PWPARTS4"
-PART_VERSION = 4
-"""Of the format of part files."""
+_MARK = b"PWPARTS5"
+PART_VERSION = 5
+"""Of the format of part files. Before 5, they did not say what is known of orders of categories."""
 _ABOUT = b"partwise"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 

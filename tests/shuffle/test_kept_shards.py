@@ -9,6 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.errors import IntegrityError
+from partwise.shuffle import shard_cache
+from partwise.shuffle.part_file import PART_VERSION
 from partwise.shuffle.shard_cache import COMPLETE
 from partwise.store.signing import KEYS_VARIABLE
 from partwise.store.store import Store
@@ -53,6 +55,16 @@ def kept(tmp_path: Path) -> tuple[Path, Path]:
 def test_shards_of_ones_own_are_used_again(load, found, tmp_path):
     second = load()
     assert second.said == [USED_AGAIN]
+    assert second.partitions() == found
+    second.close()
+
+
+def test_shards_of_another_format_are_not_used(load, found, monkeypatch):
+    """Before format 5 they had ordered categories in the order in which files were read."""
+    assert PART_VERSION >= 5
+    monkeypatch.setattr(shard_cache, "PART_VERSION", PART_VERSION - 1)
+    second = load()
+    assert second.said == []
     assert second.partitions() == found
     second.close()
 
