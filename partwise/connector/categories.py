@@ -21,28 +21,25 @@ def with_categories_once(table: pa.Table) -> pa.Table:
     if schema != table.schema:
         batches = [cast_batch(batch, schema, {}, "the table") for batch in table.to_batches()]
         table = pa.Table.from_batches(batches, schema=schema)
-    table = without_null_categories(table)
-    for index, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type) and field.type.ordered:
-            first, *others = [chunk.dictionary for chunk in table.column(index).chunks] or [None]
-            # Arrow, which joins dictionaries, puts what is new in one behind the others.
-            if not all(other.equals(first) for other in others):
-                table = with_one_order(table, index)
-    table = table.unify_dictionaries()
+    table = with_joinable_categories(table).unify_dictionaries()
     for index, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type) and not _is_plain(table.column(index)):
             table = _encoded_again(table, index)
     return table
 
 
-def without_null_categories(table: pa.Table) -> pa.Table:
-    """Make a null among the values of a dictionary a null of its column.
+def with_joinable_categories(table: pa.Table) -> pa.Table:
+    """Return a table with dictionaries that Arrow may join, as it does for pandas too.
 
-    Neither Arrow, which joins dictionaries, nor pandas takes one.
+    It takes no null among the values of one, which becomes a null of the column; and it puts what
+    is new in one behind the others, also where they are ordered.
     """
     for index, column in enumerate(table.columns):
-        is_coded = pa.types.is_dictionary(column.type)
-        if is_coded and any(chunk.dictionary.null_count for chunk in column.chunks):
+        if not pa.types.is_dictionary(column.type) or not column.num_chunks:
+            continue
+        first, *others = [chunk.dictionary for chunk in column.chunks]
+        differ = column.type.ordered and not all(other.equals(first) for other in others)
+        if differ or any(known.null_count for known in (first, *others)):
             table = _encoded_again(table, index)
     return table
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from partwise.connector.categories import without_null_categories
+from partwise.connector.categories import with_joinable_categories
 from partwise.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def pandas_frame(table: pa.Table, types: PandasTypes) -> "pd.DataFrame":
     """
     if types not in ("numpy", "arrow"):
         raise InputError(f"types={types!r} is unknown: pass 'numpy' or 'arrow'.")
-    table = without_null_categories(table)
+    table = with_joinable_categories(table)
     frame: pd.DataFrame
     if types == "arrow":
         import pandas

@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from partwise.connector.categories import with_categories_once
+from partwise.connector.data_connector import DataConnector
 from partwise.connector.spooling import read_spooled, write_spooled
 from partwise.tables.categories import with_own_categories
 from partwise.tables.dictionaries import ColumnStorage, decode_batch, merge_dictionaries, recode
@@ -104,6 +105,14 @@ def test_spooled_rows_and_tables_have_it_too(tmp_path_factory, declared):
     for found in (spooled, with_categories_once(table), with_own_categories(table)):
         # Of a table without an order, `with_own_categories` sorts the values.
         check(found.column("c"), declared)
+
+
+def test_pandas_gets_the_order_too():
+    table = pa.Table.from_batches(batches_of([["low", "high"], ["low", "mid", "high"]]), SCHEMA)
+    column = DataConnector(table).to_pandas()["c"]
+    assert column.cat.ordered
+    assert [*column.cat.categories] == ["low", "mid", "high"]
+    assert [*column] == ["high", "low", "high", "mid", "low"]
 
 
 def test_a_null_or_a_repeated_value_in_a_dictionary_changes_no_order():
