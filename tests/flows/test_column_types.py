@@ -132,17 +132,18 @@ UNKEPT = {name for name, (_, kept) in SAID.items() if kept == "refused"}
 
 
 def source() -> pa.Table:
-    """All examples twice, the second time in batches with dictionaries of another order."""
+    """All examples twice, the second time in batches with dictionaries of another order.
+
+    Ordered ones have the same twice: with two orders they would have none.
+    """
     columns: dict[str, pa.ChunkedArray] = {}
     for name, array in EXAMPLES.items():
         again = array
-        if isinstance(array, pa.DictionaryArray):
+        if isinstance(array, pa.DictionaryArray) and not array.type.ordered:
             again = array.take(pa.array([3, 2, 1, 0]))
             values = again.dictionary.take(pa.array([1, 0, 2]))
             codes = pc.if_else(pc.less(again.indices, 2), pc.subtract(1, again.indices), 2)
-            again = pa.DictionaryArray.from_arrays(
-                codes.cast(array.indices.type), values, ordered=array.type.ordered
-            )
+            again = pa.DictionaryArray.from_arrays(codes.cast(array.indices.type), values)
         columns[name] = pa.chunked_array([array, again])
     table = pa.table({"key": [1, 2, 1, 2] * 2, **columns})
     fields = [field.with_metadata({"unit": field.name[:4]}) for field in table.schema]
