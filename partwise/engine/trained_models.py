@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.engine.works import StoredFile, StoredModel
-from partwise.errors import RunFormatError
+from partwise.errors import IntegrityError, RunFormatError
 from partwise.runs.bundle import StoredArtifact, artifact_from_row, neighbours
 from partwise.runs.documents import run_path
 from partwise.runs.stored_models import MODEL_FILES, ModelSet, model_checksums
@@ -228,12 +228,19 @@ def _bring(
             first, last = artifacts[start], artifacts[stop - 1]
             size = last.offset + last.stored_bytes - first.offset
             base = file.tell() - first.offset
-            # Of a bundle that is gone only those partitions are to fail whose models it had: what
-            # is found in their place differs from the checksum.
+            # Of a bundle that is gone or cut off only those partitions are to fail whose models it
+            # had: what is found in their place differs from the checksum.
             with contextlib.suppress(FileNotFoundError):
-                file.write(store.read_range(paths[first.bundle], first.offset, size))
+                file.write(_read_what_is_there(store, paths[first.bundle], first.offset, size))
             for artifact in artifacts[start:stop]:
                 place = (artifact.bundle, artifact.offset)
                 at = base + artifact.offset
                 files[place] = StoredFile(path=target, offset=at, artifact=artifact)
     return files
+
+
+def _read_what_is_there(store: Store, path: str, offset: int, size: int) -> bytes:
+    try:
+        return store.read_range(path, offset, size)
+    except IntegrityError:
+        return store.read_range(path, offset, max(0, min(size, store.size(path) - offset)))

@@ -1,15 +1,18 @@
 """Which models partitions have, of several sets: held against a plain search for each of them."""
 
+import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from partwise.engine.trained_models import ShardModels, models_by_shard
+from partwise.errors import IntegrityError
 from partwise.runs.stored_models import MODELS, ModelSet
 from partwise.shuffle.plan import ShardedRows, UnsortedShard
 from partwise.store.store import Store
@@ -143,6 +146,34 @@ def test_the_checksum_of_all_models_tells_their_levels_apart() -> None:
         (table,) = models_by_shard(sets, sharded).values()
         sums.append(ShardModels(table, sharded.keys).checksum(0, of_all=True))
     assert len(set(sums)) == 3
+
+
+def test_of_a_bundle_that_ends_early_only_the_models_behind_its_end_are_damaged(
+    tmp_path, monkeypatch
+) -> None:
+    store = Store.parse(tmp_path)
+    # As in a bucket, from which models are read before a child is given them.
+    monkeypatch.setattr(Store, "local_path", lambda self, path: None)
+    keys = [("north", 1), ("north", 2), ("north", 3)]
+    (table,) = models_by_shard([set_of(0, KEYS, keys)], sharded_of(keys, 1)).values()
+    whole = [b"a", b"b", b"c"]
+    rows = table.sort_by("hash").to_pylist()
+    for row in rows:
+        content = whole[row["model"]["offset"]]
+        row["model"] |= {"sha256": hashlib.sha256(content).hexdigest()}
+    sharded = sharded_of(keys, 1)
+    models = ShardModels(pa.Table.from_pylist(rows, table.schema), sharded.keys)
+    for there in (b"abc", b"ab", b""):
+        store.write("runs/run-0/bundles/b", there)
+        found = models.locate(range(3), store, str(tmp_path))
+        for place, key in enumerate(pairs_of(sharded.keys)):
+            (model,) = found[place]
+            at = keys.index(key)
+            if at < len(there):
+                assert model.file.content() == whole[at]
+            else:
+                with pytest.raises(IntegrityError):
+                    model.file.content()
 
 
 def pairs_of(keys: pa.Table) -> Iterator[Key]:
