@@ -1,5 +1,6 @@
 """A dry run: the work done twice, its model read back, and a guess of what all would take."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,8 @@ import pytest
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
+from partwise.engine.child.main import MARK, Child
+from partwise.engine.outcome import Produced
 from partwise.engine.sample import WARM_SECONDS, SampleWork, predict, sample_of
 from partwise.engine.works import MapWork, TrainWork
 from partwise.errors import SerdeError
@@ -39,11 +42,39 @@ def train(serde, folder) -> Any:
     return work(DATA, PartitionContext(), None, str(folder))
 
 
-def test_the_work_is_done_twice_and_the_second_time_measured(tmp_path) -> None:
-    calls = []
-    work = MapWork(function=lambda data, context: calls.append(1), key_columns=("key",))
-    produced = SampleWork(work=work)(DATA, PartitionContext(), None, str(tmp_path))
-    assert len(calls) == 2
+def produce(function: Any, mark: bytearray) -> Produced:
+    """Have a child with this mark do the work of a dry run."""
+    child = SimpleNamespace(
+        settings=SimpleNamespace(threads=1, directory=""),
+        connection=None,
+        enclose=None,
+        _mark=mark,
+        _obstacle=None,
+        _seeding=SimpleNamespace(seed_all=lambda seed: None),
+    )
+    shard = SimpleNamespace(
+        reader=SimpleNamespace(partition=lambda start, stop: DATA.to_arrow()),
+        keys=["a"],
+        partition_ids=["a"],
+        offsets=[0, 1],
+        seeds=[0],
+        params={},
+        models={},
+        run_id="run",
+        key_columns=("key",),
+        share_of=lambda index: None,
+    )
+    work = SampleWork(work=MapWork(function=function, key_columns=("key",)))
+    return Child._produce(child, shard, work, 0, 1)
+
+
+def test_the_work_is_done_twice_and_each_time_has_the_whole_time_of_a_partition() -> None:
+    mark, began = bytearray(MARK.size), []
+    produced = produce(lambda data, context: began.append(MARK.unpack_from(mark)), mark)
+    (first, second) = began
+    assert first == (0, 0)
+    assert second[0] == 0
+    assert 0 < second[1] <= time.monotonic_ns()
     assert produced.metrics[WARM_SECONDS] >= 0
 
 

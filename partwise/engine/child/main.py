@@ -18,7 +18,7 @@ import socket
 import struct
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -259,16 +259,18 @@ class Child:
             share=shard.share_of(index),
         )
         rows = shard.reader.partition(shard.offsets[index], shard.offsets[index + 1])
+        models: Sequence[StoredModel] = shard.models.get(index, ())
+        given = DataConnector(rows), context, models, self.settings.directory
+        rehearse = getattr(work, "rehearse", None)
         # Also has each partition shown the warnings that another one has met already.
         with warnings.catch_warnings():
             # What stands in context variables, such as numpy's error handling, ends with it.
-            return contextvars.copy_context().run(
-                work,
-                DataConnector(rows),
-                context,
-                shard.models.get(index, ()),
-                self.settings.directory,
-            )
+            within = contextvars.copy_context()
+            if rehearse is not None:
+                within.run(lambda: rehearse(*given))
+                # A dry run does all twice: each of the two has the whole time of a partition.
+                MARK.pack_into(self._mark, 0, index, time.monotonic_ns())
+            return within.run(work, *given)
 
     def _attempt(self, index: int, attempt: int) -> bool:
         """Make an outcome of the work and send it; False when the process should be replaced."""
