@@ -166,5 +166,6 @@ class ExecutionOptions(FormSettings):
         if self.max_failed is not None:
             budgets.append(self.max_failed)
         if self.max_failed_fraction is not None:
-            budgets.append(int(self.max_failed_fraction * partitions))
+            # As it is written: 0.29 of 100 are 29, and the product of the two is a little less.
+            budgets.append(int(round(self.max_failed_fraction * partitions, 6)))
         return min(budgets, default=None)

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from distributed import system
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from partwise.engine.limits import Limits, memory_limit, smallest_memory_limit
 from partwise.engine.options import ExecutionOptions
@@ -69,9 +71,23 @@ def test_options_name_the_limits() -> None:
 
 
 def test_gpus_are_whole_ones_or_a_part_of_one() -> None:
-    given = [ExecutionOptions(gpus=gpus).gpus for gpus in (0, 1, 2.0, 0.25)]
-    assert given == [0, 1, 2, 0.25]
-    assert [type(gpus) for gpus in given] == [int, int, int, float]
+    found = [ExecutionOptions(gpus=gpus).gpus for gpus in (0, 1, 2.0, 0.25)]
+    assert found == [0, 1, 2, 0.25]
+    assert [type(gpus) for gpus in found] == [int, int, int, float]
     for wrong in (1.5, -1, float("nan")):
         with pytest.raises(InputError):
             ExecutionOptions(gpus=wrong)
+
+
+@given(
+    st.integers(0, 1_000), st.integers(1, 2_000_000) | st.integers(1, 2_000).map((1_000).__mul__)
+)
+@example(290, 100)
+def test_a_fraction_of_failures_allows_as_many_as_it_is_written(thousandths, partitions) -> None:
+    options = ExecutionOptions(max_failed_fraction=float(f"{thousandths / 1000:.3f}"))
+    assert options.failure_budget(partitions) == thousandths * partitions // 1000
+
+
+def test_a_third_of_three_may_fail() -> None:
+    options = ExecutionOptions(max_failed_fraction=1 / 3)
+    assert [options.failure_budget(partitions) for partitions in (2, 3, 300)] == [0, 1, 100]
