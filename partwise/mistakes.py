@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from partwise.formatting import nearest
+from partwise.redaction import without_secrets
 
 MOST_MISTAKES = 4
 """So many stand in one message."""
@@ -46,6 +47,6 @@ def _describe(mistake: Any, known: Collection[str], hides_value: bool) -> str:
     # A message of ours has the value in it, unless that may be a password in a wrong place.
     is_shown = not hides_value and mistake["type"] != "value_error"
     is_shown = is_shown and isinstance(value, str | int | float)
-    seen = f" {value!r}"[:_LONGEST_VALUE] if is_shown else ""
+    seen = without_secrets(f" {value!r}")[:_LONGEST_VALUE] if is_shown else ""
     reason = str(mistake["msg"]).removeprefix("Value error, ").rstrip(".")
     return f"{place}{seen}: {reason}" if place else reason

@@ -2,18 +2,30 @@
 
 import os
 import string
+import subprocess
 import time
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from partwise import redaction
-from partwise.engine.failures import MESSAGE_CHARS, describe_error
-from partwise.errors import SourceError, StoreError
+from partwise.calls import reading
+from partwise.engine import compare_work
+from partwise.engine.failures import MESSAGE_CHARS, describe_error, storable_start
+from partwise.engine.options import ExecutionOptions
+from partwise.engine.worker import packages
+from partwise.environments import uv
+from partwise.errors import EnvironmentBuildError, InputError, SourceError, StoreError
 from partwise.flows import train_models
+from partwise.flows.cli.output import why_unreadable
+from partwise.gangs.rank_process import RankProcess
 from partwise.redaction import remember, without_known_secrets, without_secrets
+from partwise.scripts.mpi import _Daemon
+from partwise.sources.frames import streams
 from partwise.sources.opening import open_source
+from partwise.store.store import Store
 from tests.secret_canaries import SENTENCES, try_canaries
 
 NAMES = st.text(string.ascii_lowercase + string.digits, min_size=1)
@@ -103,6 +115,71 @@ def test_a_secret_across_the_cut_of_a_long_message_is_masked_too() -> None:
     for place in range(MESSAGE_CHARS - 60, MESSAGE_CHARS + 10):
         failure = describe_error(ValueError("x" * place + " password=hunter2hunter2 " + "y" * 5000))
         assert "hunter2" not in failure.message + failure.traceback
+
+
+def _said_by_uv(text: str, patch: pytest.MonkeyPatch) -> str:
+    ended = SimpleNamespace(returncode=1, stderr=text, stdout="")
+    patch.setattr(subprocess, "run", lambda *args, **options: ended)
+    with pytest.raises(uv.UvError) as caught:
+        uv.run_uv([], uv.PackageSources(), "/")
+    return str(caught.value)
+
+
+def _said_of_an_environment(text: str, patch: pytest.MonkeyPatch) -> str:
+    patch.setattr(
+        subprocess, "run", lambda *args, **options: SimpleNamespace(returncode=1, stderr=text)
+    )
+    built = SimpleNamespace(site_packages=f"/lib/python{packages.python_version()}/site-packages")
+    with pytest.raises(EnvironmentBuildError) as caught:
+        packages.try_environment(SimpleNamespace(name="mine"), built)
+    return str(caught.value)
+
+
+def _said_by_a_rank(text: str, patch: pytest.MonkeyPatch) -> str:
+    log = SimpleNamespace(content=text.encode)
+    rank = SimpleNamespace(ended_because="", exit_code=1, log=log, _stopped_s=0)
+    return RankProcess.failure(rank, None).message
+
+
+def _said_by_mpirun(text: str, patch: pytest.MonkeyPatch) -> str:
+    copier = SimpleNamespace(join=lambda seconds: None)
+    return _Daemon.tail(SimpleNamespace(_copier=copier, _tail=text.encode()))
+
+
+def _said_of_a_wrong_option(text: str, patch: pytest.MonkeyPatch) -> str:
+    with pytest.raises(InputError) as caught:
+        ExecutionOptions(isolation=text)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        _said_by_uv,
+        _said_of_an_environment,
+        _said_by_a_rank,
+        _said_by_mpirun,
+        _said_of_a_wrong_option,
+        lambda text, _: storable_start(text),
+        lambda text, _: describe_error(ValueError(text)).message,
+        lambda text, _: describe_error(ValueError(text)).traceback,
+        lambda text, _: compare_work._in_words({"a": ValueError(text)}),
+        lambda text, _: str(reading._unreadable(ValueError(text))),
+        lambda text, _: str(streams._unreadable("frame", ValueError(text))),
+        lambda text, _: Store.parse("/x")._sentence("read", "a", ValueError(text)),
+        lambda text, _: why_unreadable(ValueError(text)),
+    ],
+    ids=["uv", "environment", "rank", "mpirun", "option", "reason", "error", "traceback",
+         "comparison", "call", "frame", "store", "listing"],
+)  # fmt: skip
+def test_a_secret_is_masked_before_a_text_of_others_is_cut(say, monkeypatch) -> None:
+    monkeypatch.setenv("SHOP_DB_PASSWORD", "QXQXQXQXQXQX")
+    for before in range(13):
+        text = "y" * before + " QXQXQXQXQXQX" * 1_000
+        with pytest.MonkeyPatch.context() as patch:
+            said = say(text, patch)
+        assert "***" in said
+        assert "X" not in said
 
 
 @pytest.mark.parametrize(

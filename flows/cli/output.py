@@ -14,6 +14,7 @@ from rich.text import Text
 from partwise.errors import PartwiseError
 from partwise.flows.cli.exit_codes import FAILURE, SUCCESS
 from partwise.formatting import PICTURES, STYLES, counted, number, shortened, size, visible
+from partwise.redaction import without_secrets
 from partwise.reports.fields import field_lines
 
 KEPT = "\n\t"
@@ -144,7 +145,7 @@ def print_damages(
 def why_unreadable(error: Exception) -> str:
     """Return in one line why something in a store cannot be listed."""
     kind = "" if isinstance(error, PartwiseError) else f"{type(error).__name__}: "
-    return shortened(f"{kind}{error}", 500)
+    return shortened(without_secrets(f"{kind}{error}"), 500)
 
 
 def cell_text(value: Any) -> str:

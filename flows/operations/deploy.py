@@ -48,6 +48,7 @@ from partwise.flows.operations.notifications import Notification, notifications_
 from partwise.flows.operations.project_file import deployments_of, pool_of
 from partwise.flows.orchestration.announcement import DEPLOYMENT_LABEL
 from partwise.formatting import did_you_mean, shortened
+from partwise.redaction import without_secrets
 from partwise.scripts.infrastructure import CONTAINER_POOLS
 from partwise.scripts.pool_template import extended
 
@@ -299,7 +300,8 @@ def _run_prefect_deploy(
                 f"{reason}."
             )
         error = ServiceError(f"`prefect deploy --all` failed in {project.folder.resolve()}.")
-        error.add_note("\n".join(shortened(each, 500) for each in said.splitlines()[-TAIL_LINES:]))
+        lines = without_secrets(said).splitlines()[-TAIL_LINES:]
+        error.add_note("\n".join(shortened(each, 500) for each in lines))
         raise error
 
 

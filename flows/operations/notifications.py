@@ -26,6 +26,7 @@ from partwise.flows.operations.doctor import Finding
 from partwise.flows.orchestration.announcement import RUN_COMPLETED, WITHOUT_RUN
 from partwise.formatting import shortened
 from partwise.outcomes import RunStatus
+from partwise.redaction import without_secrets
 from partwise.tasks.notify import send
 
 _DEPLOYMENT = re.compile(r"prefect\.deployment\.([0-9a-f-]{36})")
@@ -147,7 +148,7 @@ def try_notification(block: str) -> Finding:
     try:
         send(block, "A test of partwise", "Sent by `partwise doctor`: notifications arrive here.")
     except Exception as error:
-        text = shortened(f"{block}: {type(error).__name__}: {error}")
+        text = shortened(without_secrets(f"{block}: {type(error).__name__}: {error}"))
         return Finding(what=what, verdict="bad", text=text, remedy="see `prefect block ls`")
     return Finding(what=what, verdict="good", text=f"{block} has sent a test: see that it arrived")
 

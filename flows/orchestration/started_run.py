@@ -38,6 +38,7 @@ from partwise.flows.orchestration.started_process import (
 )
 from partwise.outcomes import RunStatus
 from partwise.processes.starting import python_words
+from partwise.redaction import without_secrets
 from partwise.runs.pipeline import Pipeline, Stage, stage_run_id
 from partwise.runs.progress import RunProgress
 from partwise.runs.run import Run
@@ -171,7 +172,7 @@ class StartedRun(Generic[R]):
         if self._is_cancelled and code == -signal.SIGTERM:
             return cancelled(self.run_id, has_begun=False)
         lines = self.logs().strip().splitlines()
-        last = f" Its last line: {lines[-1][:200]}" if lines else ""
+        last = f" Its last line: {without_secrets(lines[-1])[:200]}" if lines else ""
         try:
             run = self._open()
         except PartwiseError:
@@ -275,9 +276,10 @@ def _write_call(folder: Path, flow: str, arguments: Mapping[str, Any]) -> None:
             try:
                 pickler.dump(value)  # type: ignore[no-untyped-call]
             except Exception as error:
+                why = without_secrets(" ".join(str(error).split()))[:200]
                 raise FunctionError(
                     f"{flow}.start: the argument {name!r}, a {type(value).__name__}, cannot be "
-                    f"sent to the process of the run ({' '.join(str(error).split())[:200]}). Give "
+                    f"sent to the process of the run ({why}). Give "
                     f"what can be, such as a table or a file's name, or call {flow} itself."
                 ) from error
             modules |= pickler.modules - {"__main__"}

@@ -14,6 +14,7 @@ from partwise.calls.written import TORCH, names_function
 from partwise.errors import InputError, PartwiseError, RunFormatError, SerdeError
 from partwise.models.serdes import SERDES, ModelSerde
 from partwise.publishing.sql_output import Table
+from partwise.redaction import without_secrets
 from partwise.renamed import block_of_today, with_new_names
 from partwise.scripts.spec import argument_words
 from partwise.sources.opening import data_of_recipe
@@ -114,7 +115,7 @@ def _of_today(kind: type[Call], arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unreadable(error: Exception) -> RunFormatError:
-    reason = " ".join(str(error).split())[:300]
+    reason = without_secrets(" ".join(str(error).split()))[:300]
     return RunFormatError(
         f"The call that is written down cannot be read ({type(error).__name__}: {reason}); repeat "
         "the call itself."

@@ -19,7 +19,7 @@ from partwise.catalogs.contest import (
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.connector.trained_rows import with_trained_categories
-from partwise.engine.failures import storable
+from partwise.engine.failures import storable_start
 from partwise.engine.infer_work import Predict
 from partwise.engine.outcome import Produced
 from partwise.engine.works import StoredModel
@@ -189,4 +189,4 @@ def _losses_of(tried: Sequence[_Tried], present: np.ndarray) -> dict[str, float]
 
 def _in_words(errors: Mapping[str, Exception]) -> str:
     texts = [f"{name} raised {type(each).__name__}: {each}" for name, each in errors.items()]
-    return storable("; ".join(shortened(text, 300) for text in texts))
+    return "; ".join(shortened(storable_start(text), 300) for text in texts)

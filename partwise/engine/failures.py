@@ -12,6 +12,9 @@ from partwise.redaction import without_secrets
 
 MESSAGE_CHARS = 2_000
 TRACEBACK_CHARS = 20_000
+_MASKED_CHARS = 1 << 17
+"""Of a text of any length so much is looked through for secrets. A mask may be far shorter than
+what it stands for, so that what the first cut divides comes near to the second one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,12 @@ def printable(text: str) -> str:
 def storable(text: str) -> str:
     """Return a user's text as it may be written down: without secrets, and printable."""
     return printable(without_secrets(text))
+
+
+def storable_start(text: str, most: int = MESSAGE_CHARS) -> str:
+    """Return the beginning of a user's text, of any length, as it may be written down."""
+    # A secret that the cut would divide is masked before.
+    return storable(text[:_MASKED_CHARS])[:most]
 
 
 def _hint_at_relative_path(message: str, given: Mapping[str, Any]) -> str:
@@ -86,10 +95,9 @@ def describe_error(error: BaseException, given: Mapping[str, Any] | None = None)
         message = f"<str() of the exception raised {type(nested).__name__}>"
     is_long = len(message) > MESSAGE_CHARS
     chars = len(message)
-    # A secret that the cut would divide is masked before.
-    message = storable(message[: 2 * MESSAGE_CHARS])
+    message = storable_start(message) if is_long else storable(message)
     if is_long:
-        message = f"{message[:MESSAGE_CHARS]}... ({chars} characters)"
+        message = f"{message}... ({chars} characters)"
     message += _hint_at_relative_path(message, given or {})
     where = [
         f"{Path(frame.filename).name}:{frame.name}:{frame.lineno}"
@@ -105,8 +113,7 @@ def describe_error(error: BaseException, given: Mapping[str, Any] | None = None)
         text = "".join(lines) if is_long else "".join(traceback.format_exception(error, limit=40))
     except BaseException:
         text = f"{name}: {message}"
-    # Cut once more than needed before, since a text may be of any length.
-    text = _middle_left_out(storable(_middle_left_out(text, 4 * TRACEBACK_CHARS)), TRACEBACK_CHARS)
+    text = _middle_left_out(storable(_middle_left_out(text, _MASKED_CHARS)), TRACEBACK_CHARS)
     return Failure(
         error_type=name,
         message=message,

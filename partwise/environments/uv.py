@@ -85,10 +85,12 @@ def run_uv(
         check=False,
     )
     if ended.returncode:
-        raise UvError(without_passwords(_plain(ended.stderr or ended.stdout)))
+        # Masked before it is cut: of a secret that the cut divides, nobody would know the rest.
+        said = without_passwords(_plain(ended.stderr or ended.stdout))
+        raise UvError(said[-_MOST_CHARS:] or "it says nothing")
 
 
 def _plain(text: str) -> str:
     """Return what a program says of its failure as lines without its drawings."""
     lines = [re.sub(r"^\W+", "", line).strip() for line in text.splitlines()]
-    return " ".join(filter(None, lines))[-_MOST_CHARS:] or "it says nothing"
+    return " ".join(filter(None, lines))

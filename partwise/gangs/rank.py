@@ -15,7 +15,7 @@ import cloudpickle
 
 from partwise.engine.child.log import ChildLog
 from partwise.engine.child.seeding import Seeding
-from partwise.engine.failures import MESSAGE_CHARS, describe_error, storable
+from partwise.engine.failures import describe_error, storable_start
 from partwise.engine.libraries import loaded_libraries
 from partwise.engine.outcome import Produced, WrittenModel
 from partwise.engine.works import check_metrics
@@ -198,7 +198,7 @@ def _describe(produced: Produced, context: RankContext) -> RankOutcome:
     files |= {name: str(path) for name, path in context.outputs.items()}
     return RankOutcome(
         status=produced.status.value,
-        reason=storable(produced.reason[:MESSAGE_CHARS]),
+        reason=storable_start(produced.reason),
         metrics=check_metrics({**context.metrics, **produced.metrics}),
         rows=context.row_counts.get("train"),
         model_file="" if produced.model is None else _model_file(produced.model, context),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from partwise.engine.failures import Failure, fingerprint_failure, printable
+from partwise.engine.failures import Failure, fingerprint_failure, storable
 from partwise.gangs.logs import RankLog
 from partwise.gangs.rank_settings import (
     ERROR_FILE,
@@ -163,7 +163,8 @@ class RankProcess:
             how += ", before its function had returned"
         if self._stopped_s:
             how = f"Its process was stopped (SIGSTOP) for {self._stopped_s:.0f} s, and killed"
-        tail = printable(self.log.content()[-TAIL_BYTES:].decode(errors="replace")).strip()
+        # A secret that the cut would divide is masked before.
+        tail = storable(self.log.content().decode(errors="replace"))[-TAIL_BYTES:].strip()
         message = f"{how}.\nIts log ends with:\n{tail}" if tail else f"{how}."
         digest = fingerprint_failure("ProcessDied", how)
         return Failure(error_type="ProcessDied", message=message, fingerprint=digest, final=False)

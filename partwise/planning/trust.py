@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from partwise.errors import TrustError
+from partwise.redaction import without_secrets
 from partwise.runs.run import Run
 
 _SHOWN_CHARS = 2000
@@ -18,7 +19,7 @@ def check_trusted(run: Run, call: Mapping[str, Any], *, trust: bool) -> None:
     """
     if trust or is_made_here(run):
         return
-    text = json.dumps(call)
+    text = without_secrets(json.dumps(call))
     shown = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
     raise TrustError(
         f"The run {run.run_id!r} was not begun by this user on this machine, and no signing key of "

@@ -24,7 +24,7 @@ from partwise.catalogs.catalog import Catalog
 from partwise.errors import InputError, OutputError
 from partwise.evaluation.scores import find_metric
 from partwise.publishing.mlflow_model import ADDRESS, address_of
-from partwise.redaction import masked
+from partwise.redaction import masked, without_secrets
 from partwise.runs.key_texts import key_texts
 from partwise.runs.ledger import KEY_PREFIX, metric_values
 
@@ -102,7 +102,7 @@ def show_in_mlflow(
             raise
         # The client raises its own, those of requests, and of what stores artifacts.
         except Exception as error:
-            reason = " ".join(str(error).split())[:200].rstrip(".")
+            reason = without_secrets(" ".join(str(error).split()))[:200].rstrip(".")
             raise OutputError(
                 f"{catalog.reference} cannot be shown in MLflow at {tracking_uri}: "
                 f"{type(error).__name__}: {reason}. Once it is there, repeat "

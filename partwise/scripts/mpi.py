@@ -35,6 +35,7 @@ from typing import Any, Self
 from partwise.errors import MpiError, PeerLostError
 from partwise.processes.starting import describe_exit
 from partwise.ranks.context import RankContext
+from partwise.redaction import without_secrets
 from partwise.scripts import mpi_stub
 from partwise.scripts.open_mpi import (
     LAUNCH_PROGRAM,
@@ -55,6 +56,8 @@ LOOK_S = 0.05
 LARGEST_MESSAGE_BYTES = 16 << 20
 TAIL_BYTES = 4_000
 """So much of what mpirun wrote stands in errors."""
+_HELD_BYTES = 16 * TAIL_BYTES
+"""More than is told, as a secret that the cut would divide is masked before."""
 
 
 def run_mpi(
@@ -354,7 +357,7 @@ class _Daemon:
     def _copy(self) -> None:
         assert self.process.stdout is not None  # noqa: S101 (a pipe was asked for)
         while content := os.read(self.process.stdout.fileno(), 64 << 10):
-            self._tail = (self._tail + content)[-TAIL_BYTES:]
+            self._tail = (self._tail + content)[-_HELD_BYTES:]
             os.write(2, content)
 
     def tail(self) -> str:
@@ -363,7 +366,7 @@ class _Daemon:
         lines = self._tail.decode(errors="replace").splitlines()
         # Its paragraphs stand between lines of dashes.
         text = " ".join(line.strip() for line in lines if line.strip("- "))
-        return f" It wrote: {text}" if text else ""
+        return f" It wrote: {without_secrets(text)[-TAIL_BYTES:]}" if text else ""
 
     def kill(self) -> None:
         """End it, where it still runs."""

@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import Any
 
 from partwise.errors import InputError, IntegrityError, RunFormatError, StoreError
+from partwise.redaction import without_secrets
 from partwise.store.credentials import credentials_of
 from partwise.store.local_objects import TEMPORARY_PREFIX, LocalObjects, held_root
 from partwise.store.remote_objects import RemoteObjects, error_code, open_filesystem
@@ -336,7 +337,7 @@ class Store:
     def _sentence(self, verb: str, path: str, error: Exception) -> str:
         number = error.errno if isinstance(error, OSError) else None
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        reason = " ".join(reason.split()).rstrip(".")[:300] or type(error).__name__
+        reason = without_secrets(" ".join(reason.split())).rstrip(".")[:300] or type(error).__name__
         remedy = _REMEDIES.get(number or 0, "check its address and your rights to it")
         if isinstance(error, ImportError):
             reason = "its client is not installed"

@@ -16,6 +16,7 @@ from partwise.cluster_calls import ANSWER_S
 from partwise.engine.assignment import Execution
 from partwise.engine.driver.cluster_watch import ClusterWatch, Logger
 from partwise.engine.driver.shards import LOOK_S
+from partwise.engine.failures import storable_start
 from partwise.formatting import counted, duration
 from partwise.outcomes import PartitionStatus, RunStatus, Stop
 from partwise.runs.trials import Trial, TrialRecord
@@ -255,7 +256,7 @@ class StudyDriver:
             # Its worker may be stopped just now, with the receipt in its memory.
             receipt = future.result(timeout=ANSWER_S)
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}".removesuffix(": ")[:500]
+            reason = storable_start(f"{type(error).__name__}: {error}".removesuffix(": "), 500)
             if self._starts[number] < options.max_shard_starts and not self.stopped:
                 self._log.info("trial %d is begun again: %s", number, reason)
                 self._submit(number)

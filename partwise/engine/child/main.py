@@ -37,7 +37,7 @@ from partwise.engine.child.named_code import NamedCode
 from partwise.engine.child.parent_link import ParentLink, SharedConnection
 from partwise.engine.child.seeding import Seeding
 from partwise.engine.child.state import ProcessState
-from partwise.engine.failures import MESSAGE_CHARS, describe_error, storable
+from partwise.engine.failures import describe_error, storable_start
 from partwise.engine.libraries import loaded_libraries
 from partwise.engine.messages import (
     Artifact,
@@ -337,7 +337,7 @@ class Child:
             Outcome,
             index=index,
             status=produced.status,
-            reason=storable(produced.reason[:MESSAGE_CHARS]),
+            reason=storable_start(produced.reason),
             metrics=dict(produced.metrics),
             model=model,
             rows=rows,

@@ -24,6 +24,7 @@ from partwise.engine.assignment import (
     ShardReceipt,
 )
 from partwise.engine.driver.cluster_watch import ClusterWatch, Logger
+from partwise.engine.failures import storable_start
 from partwise.engine.reporter import BEAT_S
 from partwise.engine.worker.tasks import end_execution, request_stop, run_shard
 from partwise.errors import ScratchError, UnkeptModelError
@@ -249,7 +250,8 @@ class Driver:
             self.stop(Stop(RunStatus.FAILURE, str(error)))
             return None
         except Exception as error:
-            self.lost[number] = f"{type(error).__name__}: {error}".removesuffix(": ")[:500]
+            reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+            self.lost[number] = storable_start(reason, 500)
             if (heard := self.progress.latest.get(number)) is not None:
                 self._failed_on.setdefault(number, set()).add(heard[0].worker)
             if is_last or self.stopped:

@@ -41,6 +41,7 @@ from partwise.processes.memory import FamilyMemory
 from partwise.processes.shared_files import own_folder_of
 from partwise.processes.warm_server import NOTHING_LOADED, SERVERS, Preloaded
 from partwise.processes.worker_server import user_variables
+from partwise.redaction import without_secrets
 
 CHILD = "partwise.engine.child.main"
 """The module of a child."""
@@ -142,7 +143,7 @@ class ChildProcess:
             if message is not None:
                 self.work_path = path
                 return message.failure if isinstance(message, WorkUnusable) else None
-        log = self.read_log().decode(errors="replace")[-2000:]
+        log = without_secrets(self.read_log().decode(errors="replace"))[-2000:]
         raise ClusterError(
             f"A child process on {socket.gethostname()} did not start within "
             f"{START_TIMEOUT_S:.0f} s ({self.describe_end()}); it wrote: {log or 'nothing'}"

@@ -10,6 +10,7 @@ from partwise.environments.building import BuiltEnvironment, open_environment
 from partwise.environments.resolved_environment import ResolvedEnvironment, python_version
 from partwise.errors import EnvironmentBuildError
 from partwise.processes.starting import python_words
+from partwise.redaction import without_secrets
 
 TRIAL_TIMEOUT_S = 120.0
 _TAIL_CHARS = 1_500
@@ -51,7 +52,7 @@ def try_environment(resolved: ResolvedEnvironment, built: BuiltEnvironment) -> N
         raise EnvironmentBuildError(
             f"partwise does not run on {socket.gethostname()} with the environment of "
             f"{resolved.name} before its own packages; Python says: "
-            f"{' '.join(ended.stderr.split())[-_TAIL_CHARS:] or 'nothing'}"
+            f"{without_secrets(' '.join(ended.stderr.split()))[-_TAIL_CHARS:] or 'nothing'}"
         )
 
 

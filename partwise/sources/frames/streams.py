@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from partwise.errors import ColumnError, PartwiseError, SourceError
+from partwise.redaction import without_secrets
 from partwise.sources.fragments import Fragment, LocalFragment, OpaqueRows
 from partwise.sources.frames.tables import check_polars_types, table_of
 from partwise.tables.column_names import check_unique_names
@@ -115,7 +116,7 @@ def _reading(what: str, read: Callable[[], Any]) -> Any:
 def _unreadable(what: str, cause: BaseException) -> SourceError:
     # What follows is a traceback.
     words = " ".join(str(cause).split()).partition(" Detail: Python exception")[0]
-    reason = words.rstrip(".")[:300]
+    reason = without_secrets(words).rstrip(".")[:300]
     return SourceError(
         f"The {what} cannot be read: {type(cause).__name__}: {reason}. See that its own "
         "library computes it, or give a table."
