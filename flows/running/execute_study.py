@@ -100,11 +100,12 @@ def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParame
             len(known.kept),
         )
         with clock.stage("tune"):
-            end, stopped = _drive(client, spec, trials, frame)
+            end, stopped, cause = _drive(client, spec, trials, frame)
         with clock.stage("complete"):
             run = complete_study(
                 claim, end, stopped, started_at=clock.started_at, stages=clock.stages
             )
+        run.cause = cause
         return publish_run(run)
 
 
@@ -214,8 +215,11 @@ def _stage_sources(
 
 def _drive(
     client: "Client", spec: StudySpec, trials: Trials, frame: Frame
-) -> tuple[StudyEnd, Stop | None]:
-    """Run the study as one step; return how it ended, and why it was stopped."""
+) -> tuple[StudyEnd, Stop | None, BaseException | None]:
+    """Run the study as one step.
+
+    Returned are how it ended; why it was stopped; and what its driver raised.
+    """
     logger, options = run_logger(), spec.execution.options
     with (
         StudyDriver(client, spec, trials, frame.watch, logger) as driver,
@@ -228,4 +232,4 @@ def _drive(
         except interrupts():
             # Workers end their trials; the run is then completed as cancelled, not left open.
             driver.stop(CANCELLED, CANCEL_TIMEOUT_S)
-        return step.result(), driver.stopped
+        return step.result(), driver.stopped, driver.cause

@@ -17,6 +17,7 @@ from partwise.engine.assignment import Execution
 from partwise.engine.driver.cluster_watch import ClusterWatch, Logger
 from partwise.engine.driver.shards import LOOK_S
 from partwise.engine.failures import storable_start
+from partwise.errors import ClusterError
 from partwise.formatting import counted, duration
 from partwise.outcomes import PartitionStatus, RunStatus, Stop
 from partwise.runs.trials import Trial, TrialRecord
@@ -93,6 +94,8 @@ class StudyDriver:
         self, client: "Client", spec: StudySpec, trials: Trials, watch: ClusterWatch, log: Logger
     ) -> None:
         self.stopped: Stop | None = None
+        self.cause: BaseException | None = None
+        """What was raised here, so that the study could not go on."""
         self._client = client
         self._spec = spec
         self._trials = trials
@@ -132,32 +135,44 @@ class StudyDriver:
     def run(self) -> StudyEnd:
         """Run trials until there are enough, and wait for those at work.
 
+        Where the space, the sampler or the pruner raises an error, the study is stopped.
+
         Raises:
             ClusterError: The cluster is gone, or has had no worker for two minutes.
-            InputError: The space cannot be searched.
         """
         began = time.monotonic()
         while True:
-            while len(self._running) < self._spec.slots and self._may_begin(began):
-                self._begin()
-            if not self._running:
-                return self._end
-            if time.monotonic() > self._over_at:
-                # What hangs is left to itself: all that it may still write bears its own token.
-                self._end.interrupted = (*self._end.interrupted, *self._running)
-                return self._end
             try:
-                news = self._inbox.get(timeout=LOOK_S)
-            except queue.Empty:
-                self._watch.look()
-                if self.stopped:
-                    self._trials.stop(self.stopped)
-                continue
-            match news:
-                case Question():
-                    self._answer(news)
-                case _Ended():
-                    self._receive(news.number, news.future)
+                while len(self._running) < self._spec.slots and self._may_begin(began):
+                    self._begin()
+                if not self._running:
+                    return self._end
+                if time.monotonic() > self._over_at:
+                    # What hangs is left to itself: all that it may still write has its own token.
+                    self._end.interrupted = (*self._end.interrupted, *self._running)
+                    return self._end
+                self._take_news()
+            except ClusterError:
+                raise
+            except Exception as error:
+                self.cause = self.cause or error
+                reason = f"it could not go on: {type(error).__name__}: {error}"
+                self.stop(Stop(RunStatus.FAILURE, storable_start(reason, 500).rstrip(".")))
+
+    def _take_news(self) -> None:
+        """Wait for what is next in line, and see to it."""
+        try:
+            news = self._inbox.get(timeout=LOOK_S)
+        except queue.Empty:
+            self._watch.look()
+            if self.stopped:
+                self._trials.stop(self.stopped)
+            return
+        match news:
+            case Question():
+                self._answer(news)
+            case _Ended():
+                self._receive(news.number, news.future)
 
     def longest(self) -> str:
         """Return a sentence about the trial that has run for longest; empty: there is none."""

@@ -100,6 +100,9 @@ def complete_study(
     # What was thought to be lost may have been committed by a worker out of reach.
     lost = {number: why for number, why in end.lost.items() if number not in committed}
     cut_off = [number for number in end.interrupted if number not in committed]
+    if not (committed or lost or cut_off):
+        # A ledger has a row: that of the trial that would have been the first.
+        cut_off = [0]
     why = "interrupted" if stopped is None else stopped.reason
     unfinished = [
         *(_row(number, PartitionStatus.INTERNAL_ERROR, reason) for number, reason in lost.items()),

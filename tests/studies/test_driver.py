@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from partwise.outcomes import PartitionStatus
+from partwise.errors import ClusterError
+from partwise.outcomes import PartitionStatus, RunStatus, Stop
 from partwise.runs.trials import Trial, TrialRecord
 from partwise.studies.assignment import TrialAssignment, TrialReceipt
 from partwise.studies.driver import Stopping, StudyDriver, StudyEnd, StudySpec
-from partwise.studies.search import SearchSpec
+from partwise.studies.search import Search, SearchSpec
 from partwise.tuning.sampler import SamplerName
 from partwise.tuning.space import grid
 
@@ -29,6 +30,8 @@ class TrialsHere:
     def open(self, ask: Any) -> None: ...
 
     def close(self) -> None: ...
+
+    def stop(self, stop: Stop) -> None: ...
 
     def submit(self, assignment: TrialAssignment, start: int) -> Future[TrialReceipt | None]:
         number = assignment.number
@@ -60,6 +63,17 @@ def study(
     kept: Sequence[Trial] = (),
     again: Sequence[Trial] = (),
 ) -> StudyEnd:
+    with driver_of(here, sampler, trials, kept, again) as driver:
+        return driver.run()
+
+
+def driver_of(
+    here: TrialsHere,
+    sampler: SamplerName,
+    trials: int,
+    kept: Sequence[Trial] = (),
+    again: Sequence[Trial] = (),
+) -> StudyDriver:
     options = SimpleNamespace(max_shard_starts=1, failure_budget=lambda trials: None)
     execution: Any = SimpleNamespace(options=options, generation=1)
     search = SearchSpec(
@@ -77,8 +91,7 @@ def study(
     )
     nobody: Any = None
     log: Any = SimpleNamespace(info=lambda *words: None, warning=lambda *words: None)
-    with StudyDriver(nobody, spec, here, nobody, log) as driver:
-        return driver.run()
+    return StudyDriver(nobody, spec, here, nobody, log)
 
 
 def test_a_grid_behind_another_sampler_tries_what_is_left() -> None:
@@ -109,3 +122,29 @@ def test_a_grid_gives_the_settings_of_a_failed_trial_to_it_alone(trials) -> None
     study(after, "grid", trials, kept=[kept], again=[again])
     assert [trial.number for trial in after.ended] == [1, 2, 3]
     assert after.tried == [2, 1, 0]
+
+
+@pytest.mark.parametrize(("method", "tried"), [("ask", 2), ("tell", 3)])
+def test_a_study_whose_sampler_fails_ends_with_what_it_has(monkeypatch, method, tried) -> None:
+    original, here = getattr(Search, method), TrialsHere()
+
+    def failing(search: Search, number: int, *others: Any) -> Any:
+        if number == 2:
+            raise KeyError("x")
+        return original(search, number, *others)
+
+    monkeypatch.setattr(Search, method, failing)
+    with driver_of(here, "random", 5) as driver:
+        driver.run()
+    assert len(here.ended) == tried
+    assert driver.stopped == Stop(RunStatus.FAILURE, "it could not go on: KeyError: 'x'")
+    assert isinstance(driver.cause, KeyError)
+
+
+def test_a_study_whose_cluster_is_gone_has_no_end(monkeypatch) -> None:
+    def gone(search: Search, number: int) -> None:
+        raise ClusterError("It is gone.")
+
+    monkeypatch.setattr(Search, "ask", gone)
+    with driver_of(TrialsHere(), "random", 5) as driver, pytest.raises(ClusterError):
+        driver.run()
