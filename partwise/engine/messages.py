@@ -7,6 +7,7 @@ and by keywords that takes twice as long.
 """
 
 import select
+import signal
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -24,6 +25,8 @@ from partwise.engine.works import StoredModel
 READ_BYTES = 1 << 16
 """More would be asked of the kernel for each message, which takes longer than to read it."""
 LARGEST_MESSAGE_BYTES = (1 << 31) - 1
+UNDIVIDED_BYTES = 4_096
+"""The kernel takes so many at once, or none: a signal comes before them or behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,15 +232,19 @@ def _plain(value: Any) -> Sequence[Any]:
     return _READERS[kind](value)
 
 
+def _new_packer() -> Any:
+    # A message may quote what a user's function made of bytes that are not text.
+    return msgpack.Packer(  # type: ignore[attr-defined, no-untyped-call]
+        default=_plain, unicode_errors="replace"
+    )
+
+
 class Connection:
     """One end of the socket pair."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        # A message may quote what a user's function made of bytes that are not text.
-        self._packer: Any = msgpack.Packer(  # type: ignore[attr-defined, no-untyped-call]
-            default=_plain, unicode_errors="replace"
-        )
+        self._packer: Any = None
         # Keys of maps may be integers: those of `OpenShard.models` are.
         self._unpacker: Any = msgpack.Unpacker(  # type: ignore[attr-defined, no-untyped-call]
             max_buffer_size=LARGEST_MESSAGE_BYTES, strict_map_key=False
@@ -253,7 +260,21 @@ class Connection:
         Raises:
             OSError: The other side is gone.
         """
-        self._socket.sendall(self._packer.pack((type(message).__name__, message)))
+        # A handler of a signal that a user's function has set may come between, and send as well.
+        packer, self._packer = self._packer or _new_packer(), None
+        data = packer.pack((type(message).__name__, message))
+        self._packer = packer
+        if len(data) <= UNDIVIDED_BYTES:
+            self._socket.sendall(data)
+            return
+        # Such a handler, called between two pieces of it, could raise: of the message the other
+        # side would have the first one, and take what follows for the rest.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            self._socket.sendall(data)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
         """Return the next message, or None when none came within `timeout_s`.

@@ -1,12 +1,17 @@
 """A child's end of the connection, which its threads and its forks use too."""
 
 import os
+import select
 import signal
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
+from partwise.engine import messages
 from partwise.engine.child.parent_link import ParentLink, SharedConnection
 from partwise.engine.messages import Artifact, ArtifactFound, ArtifactRequest, Connection
 
@@ -65,3 +70,59 @@ def test_a_fork_does_not_wait_for_a_thread_that_it_lacks(ends) -> None:
     assert worker.receive(5) == message
     worker.send(ArtifactFound(question=1, path=""))
     thread.join()
+
+
+@contextmanager
+def handled(handler: Any) -> Iterator[None]:
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_signal_in_the_midst_of_a_large_message_cuts_nothing_off(ends) -> None:
+    child, worker = ends
+    large = Artifact(index=0, filename="large", content=b"x" * (4 << 20))
+    small = Artifact(index=0, filename="small", content=b"y")
+    received: list[Any] = []
+
+    def work() -> None:
+        # Until the kernel takes no more: from then on the child waits in the midst of the message.
+        room = select.poll()
+        room.register(child._socket, select.POLLOUT)
+        while room.poll(0):
+            pass
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+        received.extend(worker.receive(5) for _ in range(2))
+
+    def interrupt(*_: Any) -> None:
+        raise TimeoutError
+
+    thread = threading.Thread(target=work)
+    with handled(interrupt):
+        thread.start()
+        with pytest.raises(TimeoutError):
+            child.send(large)
+        child.send(small)
+        thread.join()
+    assert received == [large, small]
+    assert signal.SIGUSR1 not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_a_handler_of_a_signal_may_send_while_a_message_is_made(ends, monkeypatch) -> None:
+    child, worker = ends
+    outer = Artifact(index=0, filename="outer", content=b"x")
+    inner = Artifact(index=0, filename="inner", content=b"y")
+    plain = messages._plain
+
+    def interrupted(value: Any) -> Any:
+        if value is outer:
+            signal.raise_signal(signal.SIGUSR1)
+        return plain(value)
+
+    monkeypatch.setattr(messages, "_plain", interrupted)
+    with handled(lambda *_: child.send(inner)):
+        child.send(outer)
+        child.send(inner)
+    assert [worker.receive(5) for _ in range(3)] == [inner, outer, inner]
