@@ -177,27 +177,18 @@ class Segments:
     damaged: dict[str, str] = field(default_factory=dict)
     """Why a segment cannot be read, by path."""
 
-    def merge(self, generations: Iterable[int] | None = None) -> pa.Table | None:
+    def merge(
+        self, generations: Iterable[int] | None = None, *, newest_first: bool = False
+    ) -> pa.Table | None:
         """Return one row per partition, sorted by key; None where there is none.
 
-        `generations`: those whose segments count; None: all.
+        `generations`: those whose segments count; None: all. `newest_first` is as the `merge` of
+        ledgers has it.
         """
         allowed = None if generations is None else set(generations)
         paths = [p for p in self.tables if allowed is None or generation_of(p) in allowed]
-        return merge([self.tables[path] for path in paths], map(generation_of, paths))
-
-    def newest(self, generations: Iterable[int]) -> pa.Table | None:
-        """Return the row of the newest of these generations for each partition, sorted by key."""
-        tables: list[pa.Table] = []
-        for number in sorted(set(generations), reverse=True):
-            table = self.merge([number])
-            if table is None:
-                continue
-            for newer in tables:
-                is_known = pc.is_in(table["partition_id"], newer["partition_id"].combine_chunks())
-                table = table.filter(pc.invert(is_known))
-            tables.append(table)
-        return merge(tables)
+        tables = [self.tables[path] for path in paths]
+        return merge(tables, map(generation_of, paths), newest_first=newest_first)
 
 
 def ledger_segments(store: Store, run_id: str, shard: int | None = None) -> list[str]:
@@ -311,7 +302,7 @@ def read_committed(
         )
     return Committed(
         current=segments.merge([generation]),
-        earlier=(segments.newest if keeps_done else segments.merge)(wanted - {generation}),
+        earlier=segments.merge(wanted - {generation}, newest_first=keeps_done),
         damaged=tuple(sentences),
     )
 

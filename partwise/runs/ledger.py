@@ -84,6 +84,7 @@ LARGEST_LEDGER_BYTES = 8 << 30
 """Of a ledger in memory: about ten million partitions."""
 MOST_METRIC_COLUMNS = 1_000
 """With more names of metrics, `Run.partitions` has one column with all metrics of a partition."""
+_WORKED_ON = ("DONE", "SKIPPED", "FAILED")
 _SAMPLE = 5  # partitions named per group of failures
 
 
@@ -268,14 +269,17 @@ def _with_all_columns(table: pa.Table) -> pa.Table:
     return table
 
 
-def merge(tables: Iterable[pa.Table], written_in: Iterable[int] = ()) -> pa.Table | None:
+def merge(
+    tables: Iterable[pa.Table], written_in: Iterable[int] = (), *, newest_first: bool = False
+) -> pa.Table | None:
     """Return one row per partition, sorted by key: the rule that every reader goes by.
 
     Where `tables` gives the last reference to each, the rows are never in memory twice.
 
     Of several rows for one partition a DONE one is taken before others, then that of the newest
     generation, then the newest. `written_in` has the generation that wrote each table, which may
-    have carried its rows over from an earlier one; none: the same wrote all of them.
+    have carried its rows over from an earlier one; none: the same wrote all of them. With
+    `newest_first`, the newest generation that worked on a partition is taken before a DONE one.
     """
     segments = list(tables)
     if not segments:
@@ -285,36 +289,31 @@ def merge(tables: Iterable[pa.Table], written_in: Iterable[int] = ()) -> pa.Tabl
     generations = list(written_in) or [0] * len(segments)
     lengths = [part.num_rows for part in segments]
     del segments
-    done = pc.equal(table["status"], "DONE").cast(pa.int8())
-    order = pc.sort_indices(
-        pa.table(
-            {
-                "partition_id": table["partition_id"],
-                "done": done,
-                "written_in": pa.array(np.repeat(generations, lengths)),
-                "finished_at": table["finished_at"],
-            }
-        ),
-        sort_keys=[
-            ("partition_id", "ascending"),
-            ("done", "descending"),
-            ("written_in", "descending"),
-            ("finished_at", "descending"),
-        ],
-    )
+    done = pc.equal(table["status"], "DONE")
+    first = pc.is_in(table["status"], pa.array(_WORKED_ON)) if newest_first else done
+    columns = {
+        "partition_id": table["partition_id"],
+        "first": first.cast(pa.int8()),
+        "written_in": pa.array(np.repeat(generations, lengths)),
+        "done": done.cast(pa.int8()),
+        "finished_at": table["finished_at"],
+    }
+    ranks = [(name, "descending") for name in columns if name != "partition_id"]
+    order = pc.sort_indices(pa.table(columns), sort_keys=[("partition_id", "ascending"), *ranks])
+    del done, first, columns
     names = table["partition_id"].take(order).combine_chunks()
-    first = np.ones(len(names), dtype=bool)
+    is_first = np.ones(len(names), dtype=bool)
     differs = pc.not_equal(names.slice(1), names.slice(0, max(0, len(names) - 1)))
-    first[1:] = differs.fill_null(True).to_numpy(zero_copy_only=False)
+    is_first[1:] = differs.fill_null(True).to_numpy(zero_copy_only=False)
     del names
     # Places all along, and the rows once at the end: each copy of a million rows is 300 MiB.
-    chosen = order.filter(pa.array(first))
+    chosen = order.filter(pa.array(is_first))
     schema = table.schema
     keys = [name for name in schema.names if name.startswith(KEY_PREFIX)]
     places = chosen.take(in_order_of_keys(table.select(keys).take(chosen)))
-    columns = table.columns
+    values = table.columns
     del table
-    return pa.table(take_columns(columns, places), schema=schema)
+    return pa.table(take_columns(values, places), schema=schema)
 
 
 def in_order_of_keys(keys: pa.Table) -> pa.Array:

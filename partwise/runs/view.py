@@ -4,7 +4,8 @@ It changes at two moments only. A generation that is complete stays until the ne
 models do not vanish while a resume or an overwrite is at work, or because it was killed. Of a run
 that never was complete, readers see what was committed of one code and one input, by as many
 generations as that took; where several codes or inputs were tried, those with the most models, of
-equals the newest. So nothing that was there goes, and nothing is mixed.
+equals the newest. So nothing that was there goes, and nothing is mixed, unless somebody asked for
+that: of a "resume-failed", what the newest generation says of a partition counts, of any code.
 """
 
 import logging
@@ -263,7 +264,10 @@ class View:
                 if rows is not None:
                     tables.append(rows)
                     numbers.append(number)
-            rows = merge(tables, numbers)
+            # Of several codes it is a resume that keeps what is DONE, and goes by the newest.
+            codes = {self.document(number).code_fingerprint for number in attempt}
+            is_mixed = len(attempt) > 1 and (len(codes) > 1 or None in codes)
+            rows = merge(tables, numbers, newest_first=is_mixed)
             done = 0 if rows is None else _done(rows)
             if done > most:
                 chosen, most, of_newest = rows, done, self.newest in attempt

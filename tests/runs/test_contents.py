@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partwise.outcomes import PartitionStatus
+from partwise.outcomes import CANCELLED, PartitionStatus
 from partwise.runs.bundle import StoredArtifact
 from partwise.runs.completion import UnfinishedShard, complete_run
 from partwise.runs.contents import are_there, bundles_of, files_there, read_committed
 from partwise.runs.ledger import LedgerRow, segment_table
+from partwise.runs.run import Run
 from tests.run_maker import ending
 
 BUNDLES = ["bundles/0.zip", "bundles/1.zip", "bundles/2.zip"]
@@ -113,3 +114,38 @@ def test_where_all_that_is_done_is_kept_the_newest_generation_has_the_word(
     ).earlier
     rows = earlier.select(["key.key", "status", "generation"]).to_pylist()
     assert {row["key.key"]: (row["status"], row["generation"]) for row in rows} == expected
+
+
+@pytest.mark.parametrize(
+    ("third", "stop", "expected"),
+    [
+        # It died before it came to "b", which is tried again for its failure in the second one.
+        ((), None, {"a": "DONE", "b": "FAILED", "c": "DONE"}),
+        ((("b", "SKIPPED", 3.0),), None, {"a": "DONE", "b": "SKIPPED", "c": "DONE"}),
+        ((("b", "DONE", 3.0),), None, {"a": "DONE", "b": "DONE", "c": "DONE"}),
+        # What it says of those that it did not work on counts for nothing.
+        ((), CANCELLED, {"a": "DONE", "b": "FAILED", "c": "DONE"}),
+    ],
+)
+def test_of_a_resume_that_keeps_all_that_is_done_readers_see_what_it_goes_by(
+    make_run, third, stop, expected
+) -> None:
+    make_run.begin(code="1")
+    make_run.commit(("a", "DONE", 1.0), ("b", "DONE", 1.0), ("c", "DONE", 1.0))
+    make_run.die()
+    make_run.begin(code="2")
+    make_run.commit(("b", "FAILED", 2.0))
+    make_run.die()
+    claim = make_run.begin("resume-failed", code="3")
+    assert claim.compatible == (1, 2)
+    if third:
+        make_run.commit(*third)
+    if stop is not None:
+        keys = pa.table({"key": ["a", "b", "c"]})
+        shard = UnfinishedShard(
+            shard=0, keys=keys, status=PartitionStatus.CANCELLED, reason="cancelled"
+        )
+        complete_run(claim, replace(ending(3, stop), unfinished=(shard,)))
+    make_run.die()
+    rows = Run.open("run", claim.store).ledger.select(["key.key", "status"]).to_pylist()
+    assert {row["key.key"]: row["status"] for row in rows} == expected
