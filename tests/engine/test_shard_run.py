@@ -9,8 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from partwise.engine.outcome import Outcome
+from partwise.engine.worker.attempts import Attempts
 from partwise.errors import ColumnError, ModelNotFoundError, SourceError
 from partwise.outcomes import Skip
+from partwise.runs.ledger import LedgerRow
 from tests.engine.shards import ShardOfRun, table_of
 
 
@@ -55,6 +58,31 @@ def test_a_refusal_of_ours_is_not_tried_again(shard) -> None:
     _, run = shard.run(function, table_of(a=1, b=2), max_retries=1)
     assert statuses(run) == {"a": "FAILED", "b": "FAILED"}
     assert (row_of(run, "a")["attempts"], row_of(run, "b")["attempts"]) == (1, 2)
+
+
+def test_what_a_partition_uploaded_is_held_no_longer_than_it_has_attempts(
+    shard, monkeypatch
+) -> None:
+    held: list[set[int]] = []
+
+    def settle(attempts: Attempts, outcome: Outcome, attempt: int) -> LedgerRow:
+        row = original(attempts, outcome, attempt)
+        held.append(set(attempts.supervisor._artifacts))
+        return row
+
+    def function(data, context):
+        context.upload(b"kept", "state.bin")
+        if context.key == "a":
+            raise SourceError("the bucket does not answer")
+        if context.key == "b":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    original = Attempts._settle
+    monkeypatch.setattr(Attempts, "_settle", settle)
+    _, run = shard.run(function, table_of(a=1, b=2, c=3), max_retries=1)
+    assert statuses(run) == {"a": "FAILED", "b": "FAILED", "c": "DONE"}
+    assert held == [{0, 1}, {1}, set()]
+    assert run.artifact("a", "state.bin") == b"kept"
 
 
 def test_a_failure_is_tried_again_after_the_others(shard, tmp_path) -> None:

@@ -195,6 +195,7 @@ class Attempts:
     def _settle(self, outcome: Outcome, attempt: int) -> LedgerRow:
         """Put an outcome and its files into the segment."""
         index, model = outcome.index, outcome.model
+        self.supervisor.forget(index)
         partition_id = self.opened.partition_ids[index]
         artifacts = [
             self.writer.add_artifact(partition_id, filename, content)

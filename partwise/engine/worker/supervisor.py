@@ -225,13 +225,14 @@ class Supervisor:
                 with contextlib.suppress(OSError):
                     child.connection.send(ReportAnswer(question=question, gives_up=gives_up))
 
+    def forget(self, index: int) -> None:
+        """Keep nothing more of what a partition uploaded: it has no other attempt."""
+        self._artifacts.pop(index, None)
+
     def _complete(self, outcome: Outcome) -> Outcome:
         """Put together what the child sent of an attempt, and what is known of it here."""
         index = outcome.index
         artifacts = self._artifacts.get(index, {})
-        if outcome.status != PartitionStatus.FAILED:
-            # Only another attempt would ask for them again.
-            self._artifacts.pop(index, None)
         peak = self._peaks.get(index)
         # Of most small partitions nothing is known here, and a copy takes a while.
         if not artifacts and peak is None:
