@@ -20,6 +20,7 @@ from partwise.engine.outcome import Outcome
 from partwise.engine.params_file import write_params
 from partwise.engine.worker.attempts import Attempts, supervise
 from partwise.engine.worker.child import discard_child
+from partwise.engine.worker.machine_slots import SharedMachine
 from partwise.engine.worker.scratch import own_scratch
 from partwise.engine.worker.segments import SegmentWriter
 from partwise.engine.worker.shard_run import execution_folder, open_run
@@ -70,7 +71,10 @@ class TrialRun:
         opened = self._describe(keys, directory)
         writer = SegmentWriter(execution, assignment.number, token, keys)
         environment = execution.environment
-        with nullcontext() if environment is None else open_environment(environment) as packages:
+        with (
+            nullcontext() if environment is None else open_environment(environment) as packages,
+            SharedMachine(execution.token, self.is_stopped) as machine,
+        ):
             supervisor = supervise(
                 execution,
                 fetch(execution.work, execution.store, folder),
@@ -91,6 +95,7 @@ class TrialRun:
                 supervisor=supervisor,
                 writer=writer,
                 on_remarks=lambda *_: None,
+                alone=machine.alone,
                 describe_trial=lambda outcome: self._record(outcome).to_json(),
             )
             rows = list(attempts.run([0]))

@@ -1,6 +1,8 @@
 """A trial in this process: a real child, a real store, no Dask, no Prefect."""
 
 import os
+import signal
+import threading
 import time
 
 import pyarrow as pa
@@ -10,6 +12,7 @@ from partwise.engine.assignment import Execution, work_file
 from partwise.engine.driver.payload import pack_work
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.worker.child import discard_child, end_marked
+from partwise.engine.worker.machine_slots import SharedMachine
 from partwise.engine.works import TrainWork
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import PartitionStatus, Result, Skip
@@ -152,6 +155,36 @@ def test_limits_retries_and_deaths_are_those_of_a_partition(try_settings) -> Non
         ("FAILED", 1, "PartitionTimeout"),
         ("DONE", 1, None),
     ]
+
+
+def test_a_trial_that_was_killed_runs_again_when_it_is_alone_on_its_machine(
+    try_settings, tmp_path
+) -> None:
+    killed = tmp_path / "killed"
+
+    def train(data, context):
+        if context.attempt == 1:
+            killed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Result(time.monotonic(), {"loss": 1.0})
+
+    def neighbour() -> None:
+        with SharedMachine("trialruntest", lambda: False):
+            there.set()
+            while not killed.exists():
+                time.sleep(0.01)
+            time.sleep(0.5)
+            left.append(time.monotonic())
+
+    left: list[float] = []
+    there = threading.Event()
+    thread = threading.Thread(target=neighbour)
+    thread.start()
+    there.wait()
+    _, run = try_settings(train, {})
+    thread.join()
+    assert run.partitions["attempts"].to_pylist() == [2]
+    assert run.model(serde=PickleSerde()) > left[0]
 
 
 def test_a_trial_that_is_given_up_ends_at_that_step(try_settings) -> None:
