@@ -22,6 +22,7 @@ def main(given: Mapping[str, Any]) -> None:
     for descriptor in settings.descriptors():
         os.close(descriptor)
     try:
+        os.makedirs(settings.working_directory, exist_ok=True)
         os.chdir(settings.working_directory)
         os.execvp(settings.words[0], list(settings.words))  # noqa: S606 (the caller's command)
     except OSError as error:

@@ -293,7 +293,8 @@ class _NodeRun:
             token=secrets.token_hex(8),
             directory=directory,
             node_directory=self._folder,
-            working_directory=working_directory or directory,
+            # Apart from files of ours: a function may make what it likes there, or remove all.
+            working_directory=working_directory or os.path.join(directory, "cwd"),
             words=words,
             payload=payload,
             rank=rank,

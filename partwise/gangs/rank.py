@@ -54,6 +54,7 @@ def main(given: Mapping[str, Any]) -> None:
         given: As for `read_settings`.
     """
     settings = read_settings(given)
+    os.makedirs(settings.working_directory, exist_ok=True)
     os.chdir(settings.working_directory)
     log = ChildLog(settings.log_fd)
     name_own_files(settings.token, own_folder_of(settings.directory, settings.token))

@@ -225,7 +225,7 @@ def see() -> dict[str, str]:
         "os.environ": type(os.environ).__name__,
         "time zone": (time.tzname, time.localtime(0).tm_hour),
         "umask": umask,
-        "folder": os.path.basename(os.getcwd()).partition("-")[0],
+        "folder": os.path.basename(os.getcwd()),
         "decimal precision": decimal.Decimal(1) / 3,
         "decimal default": decimal.DefaultContext.prec,
         "numpy errors": np.geterr(),

@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -83,6 +84,26 @@ def test_what_a_partition_uploaded_is_held_no_longer_than_it_has_attempts(
     assert statuses(run) == {"a": "FAILED", "b": "FAILED", "c": "DONE"}
     assert held == [{0, 1}, {1}, set()]
     assert run.artifact("a", "state.bin") == b"kept"
+
+
+@pytest.mark.parametrize("isolation", ["shared", "partition"])
+def test_the_working_folder_is_empty_and_all_in_it_may_be_removed(shard, isolation) -> None:
+    values = np.arange(1 << 18)
+
+    def function(data, context):
+        for name in os.listdir("."):
+            print("found", name)
+        os.makedirs("log")
+        context.upload(values.tobytes(), "large.bin")
+        for name in os.listdir("."):
+            os.rmdir(name)
+        return {"values": values}
+
+    _, run = shard.run(function, table_of(a=1, b=2), isolation=isolation)
+    assert statuses(run) == {"a": "DONE", "b": "DONE"}
+    assert "found" not in run.logs("a") + run.logs("b")
+    assert len(run.artifact("b", "large.bin")) == values.nbytes
+    assert run.predictions().num_rows == 2 * len(values)
 
 
 def test_a_failure_is_tried_again_after_the_others(shard, tmp_path) -> None:

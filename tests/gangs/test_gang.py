@@ -50,6 +50,7 @@ def read_model(spec, end):
 def tell_all(context: RankContext):
     assert get_context() is context
     print("hello from", context.rank)
+    assert os.listdir(".") == []
     context.report(half=context.rank / 2)
     if context.rank != 1:
         context.report(losses=[3, 2.5], note=f"of {context.rank}")

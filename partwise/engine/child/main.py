@@ -140,7 +140,10 @@ class Child:
         self.connection = SharedConnection(socket.socket(fileno=_raise_descriptor(socket_fd)))
         self._mark = mmap.mmap(mark_fd, MARK.size)
         self.log = ChildLog(_raise_descriptor(log_fd))
-        self._cwd_fd = _raise_descriptor(os.open(settings.directory, os.O_RDONLY))
+        # Apart from files of ours: a function may make what it likes there, or remove all.
+        folder = os.path.join(settings.directory, "work")
+        os.mkdir(folder)
+        self._cwd_fd = _raise_descriptor(os.open(folder, os.O_RDONLY))
         self._files = itertools.count(1)
         self._work: Work | None = None
         self._shard: _ShardAtWork | None = None
