@@ -9,12 +9,16 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 
+from partwise.engine.child.main import MARK, Child
 from partwise.engine.messages import RunPartitions
 from partwise.engine.worker.child import (
+    ChildProcess,
     borrow_child,
     close_idle_children,
     discard_child,
@@ -172,6 +176,36 @@ def test_nothing_runs_before_a_partition_is_begun(borrow) -> None:
     child.connection.send(RunPartitions(indices=[0], attempt=1))
     assert wait_for(child.has_ended)
     assert b"before it was given work" in child.read_log()
+
+
+def test_the_time_of_a_partition_begins_when_all_is_imported() -> None:
+    seen: list[tuple[str, int, bool, bool]] = []
+    mark = bytearray(MARK.size)
+    watched: Any = SimpleNamespace(_mark=mark)
+
+    def note(what: str) -> None:
+        # The clock may stand still for a moment.
+        time.sleep(0.001)
+        index, seconds = ChildProcess.running(watched)
+        seen.append((what, index, seconds > 0, ChildProcess.preparing_s(watched) > 0))
+
+    def prepare() -> None:
+        child._surroundings = object()
+        note("imports")
+
+    def attempt(index: int, attempt: int) -> bool:
+        note("runs")
+        return True
+
+    child: Any = SimpleNamespace(
+        _mark=mark, _surroundings=None, _obstacle=None, _prepare=prepare, _attempt=attempt
+    )
+    assert all(Child._run(child, index, 1) for index in (4, 5))
+    assert seen == [
+        ("imports", 4, False, True),
+        ("runs", 4, True, False),
+        ("runs", 5, True, False),
+    ]
 
 
 def test_a_child_has_packages_first_and_keeps_them_from_being_collected(tmp_path, monkeypatch):

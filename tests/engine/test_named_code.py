@@ -1,14 +1,20 @@
 """What a work's own code names: modules, classes, words, and what it imports."""
 
 import functools
+import importlib
 import json
 import pickle
+import re
 import subprocess
 import sys
+import textwrap
+from typing import Any
 
 import cloudpickle
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from partwise.engine.child.leftovers import Leftovers
 from partwise.engine.child.named_code import NamedCode
@@ -104,6 +110,87 @@ def test_imports_in_bodies_are_made_ahead_and_those_that_fail_are_left(tmp_path)
     command = [sys.executable, "-c", IMPORTING, str(path)]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+BLOCKS = {
+    "if": "if data:\n    pass\nelse:\n    {}",
+    "try": "try:\n    {}\nexcept ImportError:\n    pass",
+    "except": "try:\n    pass\nexcept ValueError:\n    {}",
+    "finally": "try:\n    pass\nfinally:\n    {}",
+    "for": "for each in data:\n    {}",
+    "while": "while data:\n    {}\n    break",
+    "with": "with data:\n    {}",
+    "match": "match data:\n    case 1:\n        {}",
+    "def": "def inner():\n    {}",
+    "async": "async def inner():\n    {}",
+    "generator": "def inner():\n    yield\n    {}",
+    "class": "class Inner:\n    {}",
+    "method": "class Inner:\n    def method(self):\n        {}",
+}
+HOLDERS = {
+    "global": "def work(*given):\n    return use(*given)",
+    "default": "def work(*given, used=use):\n    return used(*given)",
+    "closure": "def make(used):\n    return lambda *given: used(*given)\nwork = make(use)",
+    "partial": "work = functools.partial(use, context=None)",
+    "in a partial": "work = functools.partial(lambda used, *given: used(*given), use)",
+    "decorated": "def make(used):\n    @functools.wraps(used)\n    def inner(*given):\n"
+    "        return used(*given)\n    return inner\nwork = make(use)",
+    "cached": "work = functools.cache(use)",
+    "list": "held = [use]\ndef work(*given):\n    return held[0](*given)",
+    "dict": "held = {'a': (use,)}\ndef work(*given):\n    return held['a'][0](*given)",
+    "method": "class Holder:\n    used = staticmethod(use)\n    def call(self, *given):\n"
+    "        return self.used(*given)\nwork = Holder().call",
+    "class method": "class Holder:\n    used = classmethod(use)\ndef work(*given):\n"
+    "    return Holder.used(*given)",
+    "property": "class Holder:\n    used = property(use)\ndef work(*given):\n"
+    "    return Holder().used",
+    "inherited": "class Base:\n    used = use\nclass Holder(Base):\n    pass\n"
+    "def work(*given):\n    return Holder().used()",
+    "attribute": "class Holder:\n    def __init__(self, used):\n        self.used = used\n"
+    "    def __call__(self, *given):\n        return self.used(*given)\nwork = Holder(use)",
+    "slot": "class Holder:\n    __slots__ = ('used',)\nheld = Holder()\nheld.used = use\n"
+    "def work(*given):\n    return held.used(*given)",
+}
+STATEMENTS = ["import {}", "import {}.part as p", "from {} import part", "from {}.part import a, b"]
+
+
+@st.composite
+def importing_functions(draw) -> tuple[Any, set[str]]:
+    """Draw a function that imports modules, with what holds it, and the names of these."""
+    names, body = set(), ""
+    for place, statement in enumerate(draw(st.lists(st.sampled_from(STATEMENTS), min_size=1))):
+        module = f"module_{place}"
+        names.add(f"{module}.part" if ".part" in statement else module)
+        line = statement.format(module)
+        for block in draw(st.lists(st.sampled_from(sorted(BLOCKS)), max_size=3)):
+            before, _, after = BLOCKS[block].partition("{}")
+            line = before + textwrap.indent(line, before.rpartition("\n")[2]).lstrip() + after
+        body += f"{line}\n"
+    source = f"import functools\ndef held_0(data=None, *_):\n{textwrap.indent(body, '    ')}"
+    holders = draw(st.lists(st.sampled_from(sorted(HOLDERS)), max_size=3))
+    for place, name in enumerate(holders):
+        # Each has names of its own.
+        changed = re.sub(r"\buse\b", f"held_{place}", HOLDERS[name])
+        changed = re.sub(r"\bwork\b", f"held_{place + 1}", changed)
+        source += re.sub(r"\b(held|make|Base|Holder)\b", rf"\1_of_{place}", changed) + "\n"
+    scope: dict[str, Any] = {"__name__": "of_a_user"}
+    exec(source, scope)
+    return scope[f"held_{len(holders)}"], names
+
+
+@given(importing_functions())
+@settings(max_examples=40)
+def test_whatever_holds_a_function_its_imports_are_made_ahead(drawn) -> None:
+    function, names = drawn
+    imported: set[str] = set()
+
+    def note(name: str, *_: Any) -> None:
+        imported.add(name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importlib, "__import__", note)
+        NamedCode([MapWork(function=function, key_columns=("key",))]).import_all()
+    assert names <= imported
 
 
 def test_the_library_of_a_trainer_is_imported_ahead_and_no_other() -> None:
