@@ -1,6 +1,5 @@
 """What the flow of a study decides before a trial begins: most refusals are here."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,16 +39,12 @@ from partwise.tables.keys.partition_keys import plain_seed
 from partwise.trainers import resolve_trainer
 from partwise.trainers.ranks.boosting import DistributedBoosting
 from partwise.trainers.ranks.torch import TorchDistributor
-from partwise.trainers.ready.boosting import BoostingTrainer
+from partwise.trainers.ready.boosting import BoostingTrainer, is_larger_better
 from partwise.tuning.space import Space, SpaceFunction, parse_space
 
 DEFAULT_HOLDOUT = HoldoutFraction()
 DEFAULT_SCALING = ScalingConfig()
 NO_SOURCES: Mapping[str, Source] = {}
-# Of XGBoost those by which its `EarlyStopping` goes, of LightGBM those of its `early_stopping`.
-_MAXIMIZED_BY_BOOSTING = re.compile(
-    r"(auc|aucpr|auc_mu|average_precision|ndcg|map|pre|(interval-regression-)?accuracy)(@\d+)?-?"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +204,7 @@ def _is_maximized(name: str, gang: GangPlan) -> bool:
     if not isinstance(gang.function, DistributedBoosting):
         return plain in MAXIMIZED
     own = gang.function.metric_function.rpartition(":")[2]
-    return plain != own and _MAXIMIZED_BY_BOOSTING.fullmatch(plain) is not None
+    return plain != own and is_larger_better(plain)
 
 
 def _check_numbers(call: TuneCall) -> None:

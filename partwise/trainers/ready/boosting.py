@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
     from partwise.connector.data_connector import DataConnector
     from partwise.trainers.candidate import Fit, Watch
 
+_LARGER_IS_BETTER = re.compile(
+    r"(auc|aucpr|auc_mu|average_precision|ndcg|map|pre|ams|r2|(interval-regression-)?accuracy)"
+    r"(@[\d.]+)?-?"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledRows:
@@ -56,6 +62,16 @@ class TrainingData:
     train: LabelledRows
     holdout: LabelledRows
     """Without rows where nothing is held out."""
+
+
+def is_larger_better(metric: str) -> bool:
+    """Whether more of a metric of XGBoost or LightGBM is better, by its name there.
+
+    Example:
+        >>> is_larger_better("ndcg@5"), is_larger_better("rmse")
+        (True, False)
+    """
+    return _LARGER_IS_BETTER.fullmatch(metric) is not None
 
 
 def predict_rows(matrix: np.ndarray, predict: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
