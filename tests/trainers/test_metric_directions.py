@@ -4,10 +4,16 @@ import inspect
 import re
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from partwise.connector.context import PartitionContext
+from partwise.connector.data_connector import DataConnector
+from partwise.evaluation import HoldoutFraction
 from partwise.evaluation.scores import _FUNCTIONS, Predicted, find_metric
+from partwise.trainers import LightGBMTrainer, XGBoostTrainer
 from partwise.trainers.ready.boosting import is_larger_better
+from partwise.trainers.ready.xgboost import maximizes
 from tests.lazily import Lazily
 
 lightgbm, xgboost = Lazily("lightgbm"), Lazily("xgboost")
@@ -96,6 +102,30 @@ def test_a_metric_goes_up_as_a_model_learns_where_larger_is_better(measure, case
         for name, values in found.items():
             assert values[-1] != values[0], name
             assert is_larger_better(name) == (values[-1] > values[0]), name
+
+
+def rounds_kept(trainer, params, labels) -> int:
+    table = pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": labels})
+    fields = {"params": params, "rounds": 60, "early_stopping_rounds": 5}
+    result = trainer(label="y", holdout=HoldoutFraction(), **fields)(
+        DataConnector(table), PartitionContext(seed=1)
+    )
+    return int(result.metrics["rounds"])
+
+
+def test_a_trainer_stops_early_where_a_metric_gets_worse_that_a_library_takes_for_better() -> None:
+    # Of the same rows, the squared errors and what they leave of the variance go together.
+    kept = [rounds_kept(LightGBMTrainer, {"metric": name}, NUMBER) for name in ("l2", "r2")]
+    assert kept[0] == kept[1] > 1
+    of_classes = {"objective": "binary:logistic", "eval_metric": ["auc", "ams@0.3"]}
+    assert rounds_kept(XGBoostTrainer, of_classes, TWO.astype(float)) > 1
+
+
+def test_who_stops_early_by_ams_says_so_to_xgboost() -> None:
+    assert maximizes({}) is None
+    assert maximizes({"eval_metric": []}) is None
+    assert maximizes({"eval_metric": "ams@0.15"}) is True
+    assert maximizes({"eval_metric": ["auc", "logloss"]}) is False
 
 
 def test_what_the_libraries_take_for_better_when_larger_is_known_as_that() -> None:

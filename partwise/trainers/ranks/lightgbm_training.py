@@ -26,6 +26,7 @@ from partwise.tables.features import (
 from partwise.trainers.ranks.lightgbm_network import LightGBMNetwork, network_pair
 from partwise.trainers.ranks.lightgbm_objectives import Gradients, exact_gradients
 from partwise.trainers.ranks.table import RankTable, labelled
+from partwise.trainers.ready.lightgbm import stops_early
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -284,10 +285,10 @@ def _boost(
 
     stopping = None
     if training.stopping_rounds is not None:
-        stopping = lightgbm.early_stopping(
+        stopping = stops_early(
             training.stopping_rounds,
+            "" if training.metric is None else _name_of(training.metric),
             first_metric_only=bool(training.params.get("first_metric_only", False)),
-            verbose=False,
             min_delta=float(training.params.get("early_stopping_min_delta", 0.0)),
         )
     measured: dict[str, list[float]] = {}
@@ -335,11 +336,15 @@ def _set_objective(booster: Any, objective: str) -> None:
     booster.reset_parameter({"objective": objective, "num_class": n_classes})
 
 
+def _name_of(metric: Callable[..., Any]) -> str:
+    return getattr(metric, "__name__", "metric")
+
+
 def _feval(training: RankTraining) -> Any:
     metric = training.metric
     if metric is None:
         return None
-    name = getattr(metric, "__name__", "metric")
+    name = _name_of(metric)
 
     def evaluate(predictions: np.ndarray, data: lightgbm.Dataset) -> tuple[str, float, bool]:
         return name, float(metric(predictions, data.get_label(), data.get_weight())), False

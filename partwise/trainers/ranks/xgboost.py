@@ -35,6 +35,7 @@ from partwise.trainers.ready.xgboost import (
     booster_features,
     constraints_as_text,
     first_rounds,
+    maximizes,
     xgboost_names,
 )
 from partwise.trainers.ready.xgboost_parameters import check_parameters
@@ -347,7 +348,7 @@ class _Training:
                 custom_metric=self.metric,
                 early_stopping_rounds=self.stopping_rounds,
                 # XGBoost takes more for better where a function's name begins with "pre" or "map".
-                maximize=False if self.metric else None,
+                maximize=False if self.metric else maximizes(self.params),
                 callbacks=[_progress(context, self.rounds)] if context.rank == 0 else None,
                 evals_result=history,
                 verbose_eval=False,

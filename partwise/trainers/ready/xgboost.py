@@ -33,6 +33,7 @@ from partwise.trainers.ready.boosting import (
     BoostingTrainer,
     LabelledRows,
     TrainingData,
+    is_larger_better,
     predict_rows,
 )
 from partwise.trainers.ready.by_feature import INTERACTION, MONOTONE
@@ -173,6 +174,7 @@ class XGBoostTrainer(BoostingTrainer):
             num_boost_round=rounds,
             evals=[(holdout, "holdout")] if stopping or callbacks else [],
             early_stopping_rounds=stopping,
+            maximize=maximizes(params),
             verbose_eval=False,
             callbacks=callbacks,
         )
@@ -219,6 +221,16 @@ def _check_squares(data: TrainingData) -> None:
                 "cannot add up in single precision: scale it, leave such rows out, or take the "
                 "booster 'gbtree'."
             )
+
+
+def maximizes(params: Mapping[str, Any]) -> bool | None:
+    """Whether more of the metric that stops early is better; None: XGBoost chooses the metric.
+
+    XGBoost (3.2) itself takes less of its ams for better.
+    """
+    metrics = params.get("eval_metric") or ()
+    metrics = [metrics] if isinstance(metrics, str) else metrics
+    return is_larger_better(str(metrics[-1])) if metrics else None
 
 
 def _watched(metric: str, params: Mapping[str, Any]) -> str | None:
