@@ -1,6 +1,7 @@
 """A whole shard in this process: a real child and a local store, no Dask, no Prefect."""
 
 import os
+import shutil
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -104,6 +105,18 @@ def test_the_working_folder_is_empty_and_all_in_it_may_be_removed(shard, isolati
     assert "found" not in run.logs("a") + run.logs("b")
     assert len(run.artifact("b", "large.bin")) == values.nbytes
     assert run.predictions().num_rows == 2 * len(values)
+
+
+@pytest.mark.parametrize("isolation", ["shared", "partition"])
+def test_the_working_folder_is_there_for_the_next_when_a_function_removes_it(
+    shard, isolation
+) -> None:
+    def function(data, context):
+        Path("mine.txt").write_text(context.key)
+        shutil.rmtree(Path.cwd())
+
+    _, run = shard.run(function, table_of(a=1, b=2, c=3), max_retries=0, isolation=isolation)
+    assert statuses(run) == dict.fromkeys("abc", "DONE")
 
 
 def test_a_failure_is_tried_again_after_the_others(shard, tmp_path) -> None:

@@ -140,10 +140,7 @@ class Child:
         self.connection = SharedConnection(socket.socket(fileno=_raise_descriptor(socket_fd)))
         self._mark = mmap.mmap(mark_fd, MARK.size)
         self.log = ChildLog(_raise_descriptor(log_fd))
-        # Apart from files of ours: a function may make what it likes there, or remove all.
-        folder = os.path.join(settings.directory, "work")
-        os.mkdir(folder)
-        self._cwd_fd = _raise_descriptor(os.open(folder, os.O_RDONLY))
+        self._cwd_fd = _open_work_folder(settings.directory)
         self._files = itertools.count(1)
         self._work: Work | None = None
         self._shard: _ShardAtWork | None = None
@@ -239,6 +236,7 @@ class Child:
 
     def _attempt_in_fork(self, index: int, attempt: int) -> None:
         self.pid = os.getpid()
+        self._enter_work_folder()
         self._attempt(index, attempt)
         MARK.pack_into(self._mark, 0, index, SENT)
 
@@ -314,6 +312,16 @@ class Child:
 
     def _restore_output(self) -> None:
         self.log.restore()
+        self._enter_work_folder()
+
+    def _enter_work_folder(self) -> None:
+        """Go to the folder in which functions work, which one of them may have removed."""
+        if os.fstat(self._cwd_fd).st_nlink == 0:
+            # Where all of the scratch folder is gone, the worker finds out.
+            with contextlib.suppress(FileNotFoundError):
+                folder_fd = _open_work_folder(self.settings.directory)
+                os.close(self._cwd_fd)
+                self._cwd_fd = folder_fd
         os.fchdir(self._cwd_fd)
 
     def _success(self, index: int, produced: Produced) -> partial[Outcome]:
@@ -383,6 +391,14 @@ class Child:
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
         return anonymous_bytes(self.pid) > self.settings.recycle_bytes
+
+
+def _open_work_folder(directory: str) -> int:
+    # Apart from files of ours: a function may make what it likes there, or remove all.
+    folder = os.path.join(directory, "work")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder)
+    return _raise_descriptor(os.open(folder, os.O_RDONLY))
 
 
 def _open_shard(shard: OpenShard) -> _ShardAtWork:
