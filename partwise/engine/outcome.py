@@ -86,7 +86,7 @@ class Outcome:
     """What it left in the process and cannot be put back, in words."""
     retired: bool = False
     """Whether the child should be replaced: for that reason, or it holds on to too much memory."""
-    artifacts: Mapping[str, bytes] = field(default_factory=dict)
+    artifacts: Mapping[str, Content] = field(default_factory=dict)
     """What it uploaded, by filename. The child sends small files beside a model along; the others,
     and what follows, are known outside it only."""
     peak_memory_bytes: int | None = None

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from partwise.engine.outcome import Outcome
+from partwise.engine.outcome import INLINE_BYTES, Outcome
 from partwise.engine.worker.attempts import Attempts
 from partwise.errors import ColumnError, ModelNotFoundError, SourceError
 from partwise.outcomes import Skip
@@ -117,6 +117,41 @@ def test_the_working_folder_is_there_for_the_next_when_a_function_removes_it(
 
     _, run = shard.run(function, table_of(a=1, b=2, c=3), max_retries=0, isolation=isolation)
     assert statuses(run) == dict.fromkeys("abc", "DONE")
+
+
+def test_a_large_upload_waits_in_a_file_for_the_next_attempt(shard, monkeypatch) -> None:
+    held: list[list[object]] = []
+    files: list[list[Path]] = []
+
+    def settle(attempts: Attempts, outcome: Outcome, attempt: int) -> LedgerRow:
+        supervisor = attempts.supervisor
+        held.append([content for own in supervisor._artifacts.values() for content in own.values()])
+        row = original(attempts, outcome, attempt)
+        files.append(list(Path(supervisor.directory).glob("upload-*")))
+        return row
+
+    def function(data, context):
+        size = INLINE_BYTES + 1
+        if context.key == "b":
+            return
+        if context.attempt == 1:
+            for byte in (b"0", b"1"):
+                context.upload(byte * size, "state.bin")
+            context.upload(b"2" * size, "other.bin")
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert context.download("state.bin") == b"1" * size
+        context.upload(b"3" * size, "state.bin")
+        raise SourceError("the bucket does not answer")
+
+    original = Attempts._settle
+    monkeypatch.setattr(Attempts, "_settle", settle)
+    _, run = shard.run(function, table_of(a=1, b=2), max_retries=1)
+    assert statuses(run) == {"a": "FAILED", "b": "DONE"}
+    assert [len(each) for each in held] == [2, 2]
+    assert all(isinstance(content, str) for each in held for content in each)
+    assert [len(each) for each in files] == [2, 0]
+    assert set(run.artifact("a", "state.bin")) == {ord("3")}
+    assert set(run.artifact("a", "other.bin")) == {ord("2")}
 
 
 def test_a_failure_is_tried_again_after_the_others(shard, tmp_path) -> None:

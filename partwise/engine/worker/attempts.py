@@ -195,14 +195,14 @@ class Attempts:
     def _settle(self, outcome: Outcome, attempt: int) -> LedgerRow:
         """Put an outcome and its files into the segment."""
         index, model = outcome.index, outcome.model
-        self.supervisor.forget(index)
         partition_id = self.opened.partition_ids[index]
         artifacts = [
-            self.writer.add_artifact(partition_id, filename, content)
+            self.writer.add_artifact(partition_id, filename, open_content(content))
             for filename, content in outcome.artifacts.items()
             # An upload that is named like the model gives way: no name stands twice.
             if model is None or filename != model.filename
         ]
+        self.supervisor.forget(index)
         if model is not None:
             content = open_content(model.content)
             artifacts.append(

@@ -9,7 +9,7 @@ import contextlib
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from partwise.engine.messages import (
     RunPartitions,
 )
 from partwise.engine.options import Isolation
-from partwise.engine.outcome import Outcome, open_content
+from partwise.engine.outcome import Content, Outcome
 from partwise.engine.worker.child import (
     START_TIMEOUT_S,
     ChildProcess,
@@ -59,6 +59,13 @@ def keep_on(step: int, value: float) -> bool:  # noqa: ARG001 (what reports are 
 
 def do_nothing() -> None:
     """Have nothing to do while a partition runs."""
+
+
+def _remove(contents: Iterable[Content]) -> None:
+    """Remove the files of contents, where these are some."""
+    for content in contents:
+        if isinstance(content, str):
+            Path(content).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,8 @@ class Supervisor:
     on_report: OnReport = keep_on
     while_waiting: Callable[[], None] = do_nothing
     """Called now and then while a partition runs."""
-    _artifacts: dict[int, dict[str, bytes]] = field(default_factory=dict)
+    _artifacts: dict[int, dict[str, Content]] = field(default_factory=dict)
+    """What partitions have uploaded, which their next attempts may ask for."""
     _peaks: dict[int, int] = field(default_factory=dict)
     _child: ChildProcess | None = None
     _held_up: dict[int, float] = field(default_factory=dict)
@@ -216,8 +224,9 @@ class Supervisor:
         """Keep what a function uploads, and answer what it asks for."""
         match message:
             case Artifact(index=index, filename=filename, content=content):
-                # Read at once: a large one is a file in the child's folder, and goes with it.
-                self._artifacts.setdefault(index, {})[filename] = open_content(content)
+                held = self._artifacts.setdefault(index, {})
+                _remove([held.get(filename, b"")])
+                held[filename] = self._keep(content)
             case ArtifactRequest():
                 self._answer(child, message)
             case Report(question=question, step=step, value=value):
@@ -225,9 +234,16 @@ class Supervisor:
                 with contextlib.suppress(OSError):
                     child.connection.send(ReportAnswer(question=question, gives_up=gives_up))
 
+    def _keep(self, content: Content) -> Content:
+        """Return content where it is when the child that sent it is gone."""
+        if isinstance(content, bytes):
+            return content
+        # Not read: those of many partitions that wait for another attempt may fill the memory.
+        return str(Path(content).rename(Path(self.directory, f"upload-{secrets.token_hex(6)}")))
+
     def forget(self, index: int) -> None:
         """Keep nothing more of what a partition uploaded: it has no other attempt."""
-        self._artifacts.pop(index, None)
+        _remove(self._artifacts.pop(index, {}).values())
 
     def _complete(self, outcome: Outcome) -> Outcome:
         """Put together what the child sent of an attempt, and what is known of it here."""
@@ -245,6 +261,8 @@ class Supervisor:
         reply: ArtifactFound | ArtifactMissing
         try:
             content = self._artifacts.get(index, {}).get(filename) if run_id is None else None
+            if isinstance(content, str):
+                content = Path(content).read_bytes()
             if content is None:
                 content = self.download(index, filename, run_id)
         except (PartwiseError, LookupError, OSError) as error:
