@@ -9,6 +9,9 @@ and by keywords that takes twice as long.
 import select
 import signal
 import socket
+
+# The one of `signal` makes an enum of each signal: 0.1 to 0.2 ms a message, where this takes 0.004.
+from _signal import pthread_sigmask  # type: ignore[import-not-found]
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
@@ -27,6 +30,7 @@ READ_BYTES = 1 << 16
 LARGEST_MESSAGE_BYTES = (1 << 31) - 1
 UNDIVIDED_BYTES = 4_096
 """The kernel takes so many at once, or none: a signal comes before them or behind."""
+_SIGNALS = tuple(map(int, signal.valid_signals()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,12 +273,12 @@ class Connection:
             return
         # Such a handler, called between two pieces of it, could raise: of the message the other
         # side would have the first one, and take what follows for the rest.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        before = pthread_sigmask(signal.SIG_BLOCK, ())
         try:
-            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
             self._socket.sendall(data)
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            pthread_sigmask(signal.SIG_SETMASK, before)
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
         """Return the next message, or None when none came within `timeout_s`.
