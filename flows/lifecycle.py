@@ -137,7 +137,7 @@ def lifecycle(
         min_rows: See evaluate_predictions.
         max_worse_fraction: The gate: where a larger share of keys got worse, the night stops.
         keep_nights: Of how many nights the runs stay, those still to be judged at least;
-            champions stay in any case. 0: of all.
+            champions, and what runs that stay use, stay in any case. 0: of all.
         notified: The name of a saved block that sends notifications, such as slack-webhook/ops: of
             a night that stops, and of keys that fell below their level.
         execution: Retries, limits, failure budget, shards; each stage is a gate by its budget.
@@ -201,9 +201,7 @@ def lifecycle(
     version = Catalog.open(catalog, opened)
     text = describe_night(found, training, version.reference, inference)
     if keep_nights:
-        kept = max(keep_nights, labels_after_days + 1)
-        removed = remove_old_nights(night, kept, opened)
-        text += f" {counted(len(removed), 'run')} of older nights removed." if removed else ""
+        text += _without_old_nights(night, max(keep_nights, labels_after_days + 1), opened)
     run_logger().info("%s%s", BEGINNING, text)
     if needs_attention(found):
         notify(notified, f"The night {night.day} of {catalog}", text)
@@ -307,6 +305,14 @@ class _Stages:
             **how,
             **self.shared,
         )
+
+
+def _without_old_nights(night: Night, kept: int, store: Store) -> str:
+    """Remove the runs of older nights, and return what is said of it."""
+    removed, stay = remove_old_nights(night, kept, store)
+    for run_id, why in stay.items():
+        run_logger().info("%s stays: %s", run_id, why)
+    return f" {counted(len(removed), 'run')} of older nights removed." if removed else ""
 
 
 def _newest(name: str, store: Store) -> Catalog | None:

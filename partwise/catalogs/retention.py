@@ -4,9 +4,10 @@ Those go that are neither among the newest of their kind, nor young, nor at work
 version of a catalog, nor used by a run that stays, as one that cannot be read may do.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 
@@ -67,30 +68,41 @@ def old_runs(
     """
     if keep < 1:
         raise InputError(f"keep is {keep}; the newest run of each kind stays: give 1 or more.")
-    there = list_runs(store)
-    names = [each for each in there if fnmatchcase(each, pattern)]
-    removed = [each for each in store.list_folder(RUNS) if fnmatchcase(each, pattern)]
-    removed = [each for each in removed if is_run_id(each) and each not in set(there)]
-    with ThreadPoolExecutor(READ_THREADS) as threads:
-        found = list(threads.map(lambda name: _look(store, name), names))
-        halves = [each for each in threads.map(lambda n: _half_removed(store, n), removed) if each]
-    readable = [each for each in found if each.at is not None]
-    readable.sort(key=lambda each: (each.at, each.run_id))
+    names = [each for each in store.list_folder(RUNS) if fnmatchcase(each, pattern)]
+    readable, others = _look_at(store, names)
     by_kind: dict[RunKind | None, list[OldRun]] = {}
     for each in readable:
         by_kind.setdefault(each.kind, []).append(each)
     young = {each.run_id for runs in by_kind.values() for each in runs[-keep:]}
     old = [each for each in readable if each.run_id not in young and each.at and each.at < before]
-    unread = [each for each in found if each.at is None]
+    return [*others, *_with_reasons(store, old, freed)]
+
+
+def named_runs(store: Store, names: Iterable[str]) -> list[OldRun]:
+    """Return runs that somebody chose, as `old_runs` does; of which nothing is left: none."""
+    readable, others = _look_at(store, names)
+    return [*others, *_with_reasons(store, readable, ())]
+
+
+def _look_at(store: Store, names: Iterable[str]) -> tuple[list[OldRun], list[OldRun]]:
+    """Return the runs that can be read, the oldest first, and what else is there of others."""
+    there, chosen = set(list_runs(store)), sorted(filter(is_run_id, names))
+    removed = [each for each in chosen if each not in there]
+    with ThreadPoolExecutor(READ_THREADS) as threads:
+        found = list(threads.map(lambda n: _look(store, n), filter(there.__contains__, chosen)))
+        halves = [each for each in threads.map(lambda n: _half_removed(store, n), removed) if each]
+    readable = [each for each in found if each.at is not None]
+    readable.sort(key=lambda each: (each.at, each.run_id))
+    return readable, [*(each for each in found if each.at is None), *halves]
+
+
+def _with_reasons(store: Store, old: Sequence[OldRun], freed: Collection[str]) -> list[OldRun]:
+    """Return runs with what keeps them, where anything does."""
     with ThreadPoolExecutor(READ_THREADS) as threads:
         held = threads.map(lambda each: _held_by(store, each, freed), old)
         reasons = {each.run_id: why for each, why in zip(old, held, strict=True)}
     _keep_used(reasons, all_uses(store))
-    kept = [
-        OldRun(run_id=each.run_id, kind=each.kind, at=each.at, kept_by=reasons[each.run_id])
-        for each in old
-    ]
-    return [*unread, *halves, *kept]
+    return [replace(each, kept_by=reasons[each.run_id]) for each in old]
 
 
 def _half_removed(store: Store, run_id: str) -> OldRun | None:
@@ -169,7 +181,44 @@ def in_order_of_removal(store: Store, runs: Sequence[OldRun]) -> list[str]:
     return ordered
 
 
-def remove_old(
+class _FreshUses:
+    """Which runs use which others, looked at again and again for a fifth of the time.
+
+    Before each of a thousand removals, a look at all runs of a bucket would take hours.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._found: Uses | None = None
+        self._stale_at = 0.0
+
+    def read(self) -> Uses:
+        """Return what is known, at most four times as old as a look takes."""
+        began = time.monotonic()
+        if self._found is None or began >= self._stale_at:
+            self._found = all_uses(self._store)
+            now = time.monotonic()
+            self._stale_at = now + 4 * (now - began)
+        return self._found
+
+
+def remove_all_old(store: Store, planned: Mapping[str, Removal]) -> dict[str, str]:
+    """Remove runs in the order given, each with what `measure` returned when it was decided.
+
+    Returns:
+        Those that stay, since something began to need them meanwhile, and why.
+    """
+    kept: dict[str, str] = {}
+    going, uses = set(planned), _FreshUses(store)
+    for run_id, looked_at in planned.items():
+        removed = _remove_old(store, run_id, looked_at, going=going, uses=uses.read)
+        if isinstance(removed, str):
+            kept[run_id] = removed
+            going.discard(run_id)
+    return kept
+
+
+def _remove_old(
     store: Store,
     run_id: str,
     looked_at: Removal,

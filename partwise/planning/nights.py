@@ -12,11 +12,12 @@ import numpy as np
 
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.evaluated import FAILED, NO_MODEL, VERDICTS, WORSE, Evaluated
+from partwise.catalogs.retention import in_order_of_removal, named_runs, remove_all_old
 from partwise.errors import GateError, InputError, PartwiseError, RunNotFoundError
 from partwise.formatting import counted
 from partwise.outcomes import RunStatus
 from partwise.runs.documents import RUNS
-from partwise.runs.removal import remove_run
+from partwise.runs.removal import measure
 from partwise.runs.run import Run
 from partwise.store.store import Store
 
@@ -128,19 +129,26 @@ def needs_attention(evaluated: Evaluated | None) -> bool:
     return evaluated is not None and bool(np.isin(evaluated.verdicts, _ATTENTION).any())
 
 
-def remove_old_nights(night: Night, keep_nights: int, store: Store) -> list[str]:
-    """Remove the runs of all nights but the newest ones, and return their names.
+def remove_old_nights(
+    night: Night, keep_nights: int, store: Store
+) -> tuple[list[str], dict[str, str]]:
+    """Remove the runs of all nights but the newest ones, as `old_runs` says what may go.
 
-    A run whose models a version of a catalog uses stays, and so does one that something works on.
+    Returns:
+        Those that went, and why others stay: a version of a catalog draws on them, a run that stays
+        uses them, or one that cannot be read may do so, or something works on them.
     """
-    removed = []
     old = [each for each in _nights(night, store) if each.day < night.day]
-    for each in old[: max(0, len(old) - keep_nights + 1)]:
-        # Those that use the models of a training go before it.
-        for stage in reversed(STAGES):
-            try:
-                remove_run(store, each.run_id(stage))
-            except PartwiseError:
-                continue
-            removed.append(each.run_id(stage))
-    return removed
+    names = [e.run_id(stage) for e in old[: max(0, len(old) - keep_nights + 1)] for stage in STAGES]
+    if not names:
+        return [], {}
+    found = named_runs(store, set(names).intersection(store.list_folder(RUNS)))
+    kept = {each.run_id: each.kept_by for each in found if each.kept_by}
+    going = {}
+    for run_id in in_order_of_removal(store, found):
+        try:
+            going[run_id] = measure(store, run_id)
+        except PartwiseError as error:
+            kept[run_id] = str(error)
+    kept |= remove_all_old(store, going)
+    return [run_id for run_id in going if run_id not in kept], kept

@@ -1,6 +1,5 @@
 """All that piles up in a store: what may go of it, and what keeps the rest."""
 
-import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -13,7 +12,7 @@ from partwise.catalogs.retention import (
     collect_rest,
     in_order_of_removal,
     old_runs,
-    remove_old,
+    remove_all_old,
 )
 from partwise.datasets.garbage import collect_dataset_garbage
 from partwise.datasets.manifest import DATASETS
@@ -21,7 +20,7 @@ from partwise.environments.cache import collect_environments
 from partwise.errors import CatalogNotFoundError, PartwiseError
 from partwise.formatting import counted, size
 from partwise.runs.contents import list_runs
-from partwise.runs.removal import Removal, Uses, all_uses, measure
+from partwise.runs.removal import Removal, measure
 from partwise.shuffle.shard_cache import collect_shards
 from partwise.store.store import Store
 
@@ -93,27 +92,6 @@ class Tidied:
         return lines
 
 
-class _FreshUses:
-    """Which runs use which others, looked at again and again for a fifth of the time.
-
-    Before each of a thousand removals, a look at all runs of a bucket would take hours.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._found: Uses | None = None
-        self._stale_at = 0.0
-
-    def read(self) -> Uses:
-        """Return what is known, at most four times as old as a look takes."""
-        began = time.monotonic()
-        if self._found is None or began >= self._stale_at:
-            self._found = all_uses(self._store)
-            now = time.monotonic()
-            self._stale_at = now + 4 * (now - began)
-        return self._found
-
-
 def plan_tidying(store: Store, *, keep: int, before: datetime, pattern: str = "*") -> Tidying:
     """Return what goes of a store: as `old_runs` says, and of catalogs the old versions."""
     versions = collect_catalogs(store, keep=keep, before=before, dry_run=True)
@@ -129,12 +107,7 @@ def tidy(store: Store, planned: Tidying, *, dry_run: bool) -> Tidied:
     kept = {each.run_id: each.kept_by for each in planned.old if each.kept_by}
     if not dry_run:
         versions = collect_catalogs(store, keep=planned.keep, before=planned.before, dry_run=False)
-        going, uses = set(planned.going), _FreshUses(store)
-        for run_id, looked_at in planned.going.items():
-            removed = remove_old(store, run_id, looked_at, going=going, uses=uses.read)
-            if isinstance(removed, str):
-                kept[run_id] = removed
-                going.discard(run_id)
+        kept |= remove_all_old(store, planned.going)
     others = [each for each in list_runs(store) if each not in planned.going]
     # Of this machine's disk: where the schedule tidies up, its runs have built them.
     environments = collect_environments(datetime.now(UTC) - planned.before, dry_run=dry_run)
