@@ -1,7 +1,7 @@
 """Files of a run that nothing refers to: of replaced generations, of late executions."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -38,6 +38,8 @@ from partwise.store.store import Store
 
 GRACE_HOURS = 24.0
 _UNFINISHED = {PartitionStatus.CANCELLED.value, PartitionStatus.INTERNAL_ERROR.value}
+_LOOK_EVERY = 20
+"""Between so many sizes it is looked whether the run is wanted: on a slow store, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,9 @@ def collect_garbage(
         return Garbage(files=files, waiting=tuple(each for each in later if each not in files))
     with Lease.acquire(store, run_path(run_id), gives_way=True, asks=False) as lease:
         finish_earlier_steps(lease, store, run_id)
-        found = _with_sizes(store, run_id, since)
+        found = _with_sizes(store, run_id, since, lease.is_wanted)
+        if lease.is_wanted():
+            return Garbage(files=[], gave_way=True)
         root = run_path(run_id) + "/"
         for start in range(0, len(found), AT_ONCE):
             # Who asked us to give way waits for the release. Whoever does not wait so long, since
@@ -91,13 +95,22 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def _with_sizes(store: Store, run_id: str, since: datetime) -> list[tuple[str, int]]:
+def _with_sizes(
+    store: Store, run_id: str, since: datetime, is_wanted: Callable[[], bool] = lambda: False
+) -> list[tuple[str, int]]:
+    """Return the garbage with its sizes; what is not looked at yet is left out when it is wanted.
+
+    On S3 a size is a request, of hundreds of thousands of files: whoever wants to work on the run
+    would be refused long before these are all known.
+    """
     # What makes a checkpoint count goes first: it is there as a whole, or not at all.
     ordered = sorted(
         _garbage(store, run_id, since), key=lambda path: (not path.endswith(DOCUMENT), path)
     )
     found = []
-    for path in ordered:
+    for place, path in enumerate(ordered):
+        if place % _LOOK_EVERY == 0 and is_wanted():
+            break
         # What is gone by now, another process has deleted that took the run over.
         with contextlib.suppress(FileNotFoundError):
             found.append((path, store.size(path)))

@@ -3,11 +3,18 @@
 import io
 import json
 import logging
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from partwise.catalogs import retention
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.retention import in_order_of_removal, old_runs
 from partwise.flows import tidy_store
@@ -40,16 +47,20 @@ def infer(store: Store, run_id: str, used: str) -> None:
     begin_inference(store, run_id, used).end(1)
 
 
+def make_nights(store: Store) -> Store:
+    """Make nights, of which the newest ones of their kinds are t-4 and i-2, and a catalog."""
+    for name in ("t-1", "t-2", "t-3"):
+        train(store, name, VALUES)
+    infer(store, "i-1", "t-1")
+    infer(store, "i-2", "t-2")
+    promote(store, "t-3")
+    train(store, "t-4", VALUES)
+    return store
+
+
 @pytest.fixture
 def store(local_store: Store) -> Store:
-    """Nights, of which the newest ones of their kinds are t-4 and i-2, and a catalog."""
-    for name in ("t-1", "t-2", "t-3"):
-        train(local_store, name, VALUES)
-    infer(local_store, "i-1", "t-1")
-    infer(local_store, "i-2", "t-2")
-    promote(local_store, "t-3")
-    train(local_store, "t-4", VALUES)
-    return local_store
+    return make_nights(local_store)
 
 
 def why(store: Store, **how) -> dict[str, str]:
@@ -139,6 +150,57 @@ class TestMeanwhile:
         done = tidy(store, planned, dry_run=False)
         assert done.kept["i-1"] == "i-2 cannot be read, and may use it"
         assert (done.kept["t-1"], done.runs) == ("i-1 uses it", {})
+
+
+@pytest.fixture(scope="module")
+def many_nights(tmp_path_factory) -> tuple[Path, Tidying]:
+    folder = tmp_path_factory.mktemp("nights")
+    store = make_nights(Store.parse(folder))
+    for name, used in (("a-1", "t-1"), ("a-2", "t-2"), ("i-3", "t-4")):
+        infer(store, name, used)
+    planned = plan_tidying(store, keep=1, before=LATER)
+    assert {*planned.going} == {"t-1", "t-2", "i-1", "i-2", "a-1", "a-2"}
+    return folder, planned
+
+
+@given(
+    place=st.integers(0, 4),
+    acts=st.sampled_from(["use", "resume"]),
+    wanted=st.sampled_from(["t-1", "t-2", "i-1", "a-1", "i-2"]),
+)
+@settings(max_examples=5)
+def test_what_is_wanted_at_any_moment_before_its_removal_stays_with_what_it_uses(
+    many_nights, tmp_path_factory, place, acts, wanted
+) -> None:
+    folder = tmp_path_factory.mktemp("wanted") / "store"
+    source, planned = many_nights
+    shutil.copytree(source, folder)
+    store = Store.parse(folder)
+    used = {"i-1": "t-1", "a-1": "t-1", "i-2": "t-2", "a-2": "t-2"}
+    stay: set[str] = set()
+    looked_at = 0
+
+    def begin_before(store: Store, run_id: str, *given: Any, **more: Any) -> Any:
+        nonlocal looked_at
+        if looked_at == place and wanted in list_runs(store):
+            stay.update({wanted, used.get(wanted, wanted)})
+            if acts == "use":
+                infer(store, "new", wanted)
+            elif wanted in used:
+                infer(store, wanted, used[wanted])
+            else:
+                train(store, wanted, VALUES, "resume")
+        looked_at += 1
+        return remove_old(store, run_id, *given, **more)
+
+    remove_old = retention._remove_old
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(retention, "_remove_old", begin_before)
+        # What was seen is never fresh enough.
+        patched.setattr(retention, "time", SimpleNamespace(monotonic=lambda: 0.0))
+        kept = retention.remove_all_old(store, planned.going)
+    assert stay <= {*kept}
+    assert {*kept} == {*planned.going} & {*list_runs(store)}
 
 
 def test_a_removal_that_was_interrupted_is_finished(store, monkeypatch) -> None:

@@ -1,13 +1,15 @@
 """What may never be deleted of a run, whatever generations and late executions left in it."""
 
+import shutil
 import threading
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from partwise.errors import (
@@ -20,9 +22,12 @@ from partwise.errors import (
 from partwise.outcomes import CANCELLED
 from partwise.runs import garbage
 from partwise.runs.contents import read_committed
-from partwise.runs.garbage import collect_garbage
+from partwise.runs.garbage import Garbage, collect_garbage
 from partwise.runs.run import Run
+from partwise.store.lease import held_claim
 from partwise.store.store import Store
+from tests.run_maker import RunMaker
+from tests.two_drivers import Clockwork, WatchedStore
 
 KEYS = "abcd"
 
@@ -198,15 +203,19 @@ def test_of_a_complete_run_the_newest_checkpoint_alone_stays(make_run) -> None:
     assert set(store.list(root)) == newest
 
 
-def test_a_collection_gives_way_to_whoever_works_on_the_run(make_run, monkeypatch) -> None:
+def overwrite_often(make_run: RunMaker, times: int = 5) -> None:
     make_run.begin()
     make_run.commit(*done("abcdefgh"))
     make_run.end(8)
-    for _ in range(5):
+    for _ in range(times):
         make_run.begin("overwrite")
         for key in "abcdefgh":
             make_run.commit(*done(key, 1.0))
         make_run.end(8)
+
+
+def test_a_collection_gives_way_to_whoever_works_on_the_run(make_run, monkeypatch) -> None:
+    overwrite_often(make_run)
     run = make_run.open()
     at_work, go_on = threading.Event(), threading.Event()
     delete = Store.delete
@@ -240,6 +249,67 @@ def test_a_collection_gives_way_to_whoever_works_on_the_run(make_run, monkeypatc
     make_run.end(8)
     # Output rows are set aside when they are replaced; all else is where it was.
     assert files(run) > {name for name in before if not name.startswith("outputs/")}
+
+
+@dataclass
+class Noting(Clockwork):
+    """Writes down what each operation is."""
+
+    verbs: list[str] = field(default_factory=list)
+
+    def tick(self, verb: str, path: str) -> None:
+        super().tick(verb, path)
+        self.verbs += [verb] * (self.count - len(self.verbs))
+
+
+def collected(folder: Path, clockwork: Noting) -> Garbage:
+    watched = WatchedStore(url=str(folder), clockwork=clockwork)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(garbage, "AT_ONCE", 10)
+        patched.setattr(garbage, "_LOOK_EVERY", 5)
+        return collect_garbage(watched, "run", dry_run=False, grace_hours=0)
+
+
+@pytest.fixture(scope="module")
+def overwritten(tmp_path_factory) -> tuple[Path, list[str]]:
+    """The folder of a store, and the operations of a collection in it."""
+    folder, copy = (tmp_path_factory.mktemp("overwritten") / each for each in ("store", "copy"))
+    overwrite_often(RunMaker(Store.parse(folder)), times=2)
+    shutil.copytree(folder, copy)
+    clockwork = Noting()
+    collected(copy, clockwork)
+    return folder, clockwork.verbs
+
+
+@given(place=st.integers(0, 9999), verb=st.sampled_from(["", "size"]))
+@example(place=0, verb="size")
+@settings(max_examples=9)
+def test_whoever_wants_the_run_at_any_moment_has_it_soon_and_misses_nothing(
+    overwritten, tmp_path_factory, place, verb
+) -> None:
+    folder = tmp_path_factory.mktemp("wanted") / "store"
+    shutil.copytree(overwritten[0], folder)
+    store = Store.parse(folder)
+    there, before = files(Run.open("run", store)), content(Run.open("run", store))
+    wanted_at: list[set[str]] = []
+
+    def want() -> None:
+        if number := held_claim(store, "runs/run"):
+            store.write(f"runs/run/lease/{number:04d}.wanted", b"wanted")
+            wanted_at.append(files(Run.open("run", store)))
+
+    places = [number for number, each in enumerate(overwritten[1], 1) if verb in ("", each)]
+    clockwork = Noting(places[place % len(places)], want)
+    found = collected(folder, clockwork)
+    run = Run.open("run", store)
+    after = files(run)
+    assert {path.removeprefix("runs/run/") for path, _ in found.files} == there - after
+    assert content(run) == before
+    if wanted_at:
+        assert len(wanted_at[0] - after) <= 10, "at most the step at work goes on"
+    if clockwork.stopped_at.startswith("size"):
+        assert (found.gave_way, found.files) == (True, [])
+        assert clockwork.verbs[clockwork.stop_at :].count("size") <= 5, "it looks soon"
 
 
 GENERATIONS = st.lists(
