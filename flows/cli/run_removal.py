@@ -12,7 +12,7 @@ from partwise.flows.cli.exit_codes import FAILURE
 from partwise.flows.cli.options import AnyStore, Json, RunId
 from partwise.formatting import counted, size
 from partwise.runs.documents import run_path
-from partwise.runs.removal import Removal, Use, measure, remove_run, uses_of
+from partwise.runs.removal import Removal, Use, all_uses, measure, remove_run
 from partwise.store.lease import check_nobody_works
 from partwise.store.store import Store
 
@@ -28,8 +28,9 @@ def remove_runs(
     """Delete runs: their models, predictions, logs and reports.
 
     A run that a process works on is refused. Runs that use these are named first, and stay: what
-    they have made is theirs, but they cannot be resumed or repeated any more. The run ID can be
-    begun again, for the same kind of run and keys.
+    they have made is theirs, but they cannot be resumed or repeated any more. So are those that may
+    use them, as they cannot be read. The run ID can be begun again, for the same kind of run and
+    keys.
 
     Args:
         run_ids: The IDs of the runs.
@@ -45,15 +46,17 @@ def remove_runs(
     found = {name: measure(opened, name) for name in names}
     for name in names:
         check_nobody_works(opened, run_path(name))
-    uses = {name: _others(uses_of(opened, name), names) for name in names}
+    known = all_uses(opened)
+    uses = {name: _others(known.of.get(name, ()), names) for name in names}
+    unread = [each for each in known.unread if each not in names]
     if not as_json:
-        _print(found, uses)
+        _print(found, uses, unread)
     if not yes and not is_sure(names):
         output.tell("nothing was deleted")
         return FAILURE
     for name in names:
         removed = remove_run(opened, name, found[name])
-        _print_removed(name, removed, uses[name], as_json)
+        _print_removed(name, removed, uses[name], unread, as_json)
     return 0
 
 
@@ -61,7 +64,9 @@ def _others(uses: Sequence[Use], names: Sequence[str]) -> list[Use]:
     return [use for use in uses if use.run_id not in names]
 
 
-def _print(found: Mapping[str, Removal], uses: Mapping[str, Sequence[Use]]) -> None:
+def _print(
+    found: Mapping[str, Removal], uses: Mapping[str, Sequence[Use]], unread: Sequence[str]
+) -> None:
     out = output.console()
     for name, removal in found.items():
         files = f"{counted(removal.files, 'file')}, {size(removal.size_bytes)}"
@@ -72,6 +77,10 @@ def _print(found: Mapping[str, Removal], uses: Mapping[str, Sequence[Use]]) -> N
             out.print(f"  {use.run_id} ({use.kind}{state}) {how}", markup=False)
         if (more := len(uses[name]) - MOST_USES) > 0:
             out.print(f"  and {counted(more, 'more run')}")
+    for name in unread[:MOST_USES]:
+        out.print(f"{name} cannot be read, and may use any of them", markup=False)
+    if (more := len(unread) - MOST_USES) > 0:
+        out.print(f"and {counted(more, 'more run')}")
 
 
 def is_sure(names: Sequence[str]) -> bool:
@@ -89,10 +98,12 @@ def is_sure(names: Sequence[str]) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _print_removed(name: str, removed: Removal, uses: Sequence[Use], as_json: bool) -> None:
+def _print_removed(
+    name: str, removed: Removal, uses: Sequence[Use], unread: Sequence[str], as_json: bool
+) -> None:
     if as_json:
         used_by = [use.run_id for use in uses]
         record = {"run_id": name, "files": removed.files, "size_bytes": removed.size_bytes}
-        output.print_json({**record, "used_by": used_by})
+        output.print_json({**record, "used_by": used_by, "may_be_used_by": unread})
         return
     output.console().print(f"{name}: deleted", markup=False)

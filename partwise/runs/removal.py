@@ -127,17 +127,12 @@ def _size(store: Store, path: str) -> int:
         return 0  # deleted meanwhile
 
 
-def uses_of(store: Store, run_id: str) -> list[Use]:
-    """Return the runs in the same store that use a run.
-
-    Those that use its models or exports, and those whose newest call names it: as inputs, as the
-    run that they resume from, or as a portfolio. A run that cannot be read is left out.
-    """
-    return [*all_uses(store).of.get(run_id, ())]
-
-
 def all_uses(store: Store) -> Uses:
-    """Return which runs use which others, as `uses_of` says, and those that cannot be read."""
+    """Return which runs of a store use which others, and those that cannot be read.
+
+    Those use a run that have its models or exports, and those whose newest call names it: as
+    inputs, as the run that they resume from, or as a portfolio.
+    """
 
     def uses(name: str) -> dict[str, Use] | None:
         try:

@@ -25,7 +25,7 @@ from partwise.runs.contents import list_runs, write_removal
 from partwise.runs.garbage import collect_garbage
 from partwise.runs.ledger import LedgerRow, segment_table
 from partwise.runs.outputs import rewrite_partial_files
-from partwise.runs.removal import remove_run, uses_of
+from partwise.runs.removal import all_uses, remove_run
 from partwise.runs.run import Run
 from partwise.runs.verification import verify_run
 from partwise.store.lease import Lease
@@ -226,11 +226,12 @@ def test_who_uses_a_run_is_found(local_store) -> None:
     other = RunMaker(local_store, "other", kind="infer")
     other.begin()
     other.die()
-    assert [(use.run_id, use.is_at_work) for use in uses_of(local_store, "models")] == [
+    uses = all_uses(local_store).of
+    assert [(use.run_id, use.is_at_work) for use in uses["models"]] == [
         ("used", False),
         ("used-2", True),
     ]
-    assert uses_of(local_store, "used") == []
+    assert "used" not in uses
 
 
 @pytest.mark.parametrize(
@@ -248,14 +249,18 @@ def test_a_call_that_names_it_is_found(call) -> None:
     assert not removal._named({"arguments": {"columns": ["models"]}})
 
 
+def make(store: Store, name: str) -> None:
+    maker = RunMaker(store, name)
+    maker.begin()
+    maker.commit(("a", "DONE", 1.0))
+    maker.end(1)
+
+
 class TestCommand:
     @pytest.fixture(autouse=True)
     def runs(self, local_store) -> None:
         for name in ("one", "two"):
-            maker = RunMaker(local_store, name)
-            maker.begin()
-            maker.commit(("a", "DONE", 1.0))
-            maker.end(1)
+            make(local_store, name)
 
     def test_it_wants_a_yes(self, local_store, capsys, monkeypatch) -> None:
         monkeypatch.setattr("sys.stdin", io.StringIO())
@@ -280,6 +285,18 @@ class TestCommand:
         assert "two is worked on by process" in capsys.readouterr().err
         assert list_runs(local_store) == ["one", "two"]
         assert main(["runs", "rm", "--store", local_store.url]) == 2
+
+    def test_runs_that_cannot_be_read_are_named_as_they_may_use_it(
+        self, local_store, capsys
+    ) -> None:
+        local_store.delete("runs/two/run.json")
+        local_store.create("runs/two/run.json", b'{"format_version": 99}')
+        words = ["runs", "rm", "one", "--yes", "--store", local_store.url]
+        assert main(words) == 0
+        assert "two cannot be read, and may use any of them" in capsys.readouterr().out
+        make(local_store, "one")
+        assert main([*words, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["may_be_used_by"] == ["two"]
 
     def test_for_programs_it_prints_an_object_for_each(self, local_store, capsys) -> None:
         assert main(["runs", "rm", "one", "--yes", "--json", "--store", local_store.url]) == 0
