@@ -49,7 +49,7 @@ from partwise.store.store import Store
 from partwise.tasks.notify import check_notified, notify
 from partwise.tasks.steps import run_logger
 
-DAYS = Annotated[int, Field(ge=0)]
+DAYS = Annotated[int, Field(ge=0, le=36_500)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,7 +85,7 @@ def lifecycle(
     output: OutputParameter = "",
     metric: MetricParameter = "rmse",
     rule: Rule = Improvement(min_rows=20),  # noqa: B008 (it is frozen)
-    compare_days: Annotated[int, Field(ge=1)] = 28,
+    compare_days: Annotated[int, Field(ge=1, le=36_500)] = 28,
     labels_after_days: DAYS = 1,
     worse_by: Annotated[float, Field(ge=0)] = 0.2,
     min_rows: Annotated[int, Field(ge=1)] = 20,

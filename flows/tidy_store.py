@@ -17,7 +17,7 @@ from partwise.tasks.steps import run_logger
 def tidy_store(
     *,
     keep_last: Annotated[int, Field(ge=1)] = 30,
-    older_than_days: Annotated[float, Field(ge=0)] = 30.0,
+    older_than_days: Annotated[float, Field(ge=0, le=36_500)] = 30.0,
     name: str = "*",
     dry_run: bool = False,
     store: StoreParameter = "artifacts",

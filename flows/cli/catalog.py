@@ -15,7 +15,7 @@ from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.documents import CATALOGS, versions_of
 from partwise.catalogs.evaluated import evaluations_of
 from partwise.flows.cli import output
-from partwise.flows.cli.options import AnyStore, Json
+from partwise.flows.cli.options import AnyStore, Days, Json
 from partwise.flows.cli.pages import check_page, write_page
 from partwise.flows.cli.parsing import COMMON
 from partwise.formatting import counted, shortened
@@ -323,7 +323,7 @@ def collect_versions(
     /,
     *,
     keep: Annotated[int, Parameter(validator=Number(gte=1))] = 30,
-    older_than_days: Annotated[float, Parameter(validator=Number(gte=0))] = 30.0,
+    older_than_days: Days = 30.0,
     dry_run: bool = False,
     store: AnyStore = "artifacts",
     as_json: Json = False,

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
-from cyclopts.validators import Number
 
 from partwise.datasets.comparison import (
     ColumnChange,
@@ -19,7 +18,7 @@ from partwise.datasets.manifest import DATASETS, ColumnDocument, parse_dataset
 from partwise.flows.cli import output
 from partwise.flows.cli.input_files import FileOptions
 from partwise.flows.cli.news import plain_news
-from partwise.flows.cli.options import AnyStore, Json, Names
+from partwise.flows.cli.options import AnyStore, Days, Json, Names
 from partwise.flows.cli.parsing import COMMON, parse_condition, split_names
 from partwise.formatting import key_text, shortened, size
 from partwise.runs.contents import list_runs
@@ -255,7 +254,7 @@ def collect_data_garbage(
     name: str = "",
     /,
     *,
-    older_than_days: Annotated[float, Parameter(validator=Number(gte=0))] = 7.0,
+    older_than_days: Days = 7.0,
     dry_run: bool = False,
     store: AnyStore = "artifacts",
     as_json: Json = False,

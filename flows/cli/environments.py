@@ -1,10 +1,9 @@
 """`partwise environments`: those that are built on this machine, and which may go."""
 
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import App, Parameter
-from cyclopts.validators import Number
+from cyclopts import App
 
 from partwise.environments.cache import (
     CachedEnvironment,
@@ -12,6 +11,7 @@ from partwise.environments.cache import (
     list_environments,
 )
 from partwise.flows.cli import output
+from partwise.flows.cli.options import Days, Json
 from partwise.flows.cli.parsing import COMMON
 from partwise.formatting import size
 
@@ -20,8 +20,6 @@ environments = App(
     help="List the environments that are built on this machine, and remove old ones.",
     default_parameter=COMMON,
 )
-
-Json = Annotated[bool, Parameter(name="--json")]
 
 
 @environments.command(name="list")
@@ -43,7 +41,7 @@ def print_environments(*, as_json: Json = False) -> int:
 @environments.command(name="gc")
 def collect(
     *,
-    older_than: Annotated[float, Parameter(validator=Number(gte=0))] = 30.0,
+    older_than: Days = 30.0,
     dry_run: bool = False,
     as_json: Json = False,
 ) -> int:

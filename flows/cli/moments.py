@@ -6,6 +6,8 @@ import re
 from partwise.errors import InputError
 
 _AGE = re.compile(r"(\d+)\s*(min|h|d|w)")
+_FIRST = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+"""Nothing is older; years of fewer than four digits are not written as others are."""
 _UNITS = {"min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -17,9 +19,10 @@ def moment_of(text: str, option: str) -> dt.datetime:
     """
     if age := _AGE.fullmatch(text.strip()):
         try:
-            return dt.datetime.now(dt.UTC) - dt.timedelta(**{_UNITS[age[2]]: int(age[1])})
+            moment = dt.datetime.now(dt.UTC) - dt.timedelta(**{_UNITS[age[2]]: int(age[1])})
         except OverflowError:
-            return dt.datetime.min.replace(tzinfo=dt.UTC)
+            moment = _FIRST
+        return max(_FIRST, moment)
     try:
         moment = dt.datetime.fromisoformat(text.strip())
     except ValueError as error:
@@ -27,4 +30,4 @@ def moment_of(text: str, option: str) -> dt.datetime:
             f"{option} {text!r} is not a moment: write 2026-11-20, 2026-11-20T18:00, or an age "
             "such as 90min, 12h, 7d or 2w."
         ) from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+    return max(_FIRST, moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC))

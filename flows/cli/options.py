@@ -63,6 +63,8 @@ AnyStore = Annotated[
 """The store that a command looks into."""
 Json = Annotated[bool, Parameter(name="--json")]
 RunId = Annotated[str, Parameter(name="RUN")]
+Days = Annotated[float, Parameter(validator=Number(gte=0, lte=36_500))]
+"""An age. Of more than 100 years the moment may be none that a calendar has."""
 
 TRAINER, ROWS, RUN, EXECUTION, CLUSTER = (
     Group(name, sort_key=place)

@@ -37,6 +37,8 @@ from partwise.store.lease import Lease
 from partwise.store.store import Store
 
 GRACE_HOURS = 24.0
+_MOST_HOURS = 876_000
+"""A hundred years: of much more the moment is none that a calendar has."""
 _UNFINISHED = {PartitionStatus.CANCELLED.value, PartitionStatus.INTERNAL_ERROR.value}
 _LOOK_EVERY = 20
 """Between so many sizes it is looked whether the run is wanted: on a slow store, in seconds."""
@@ -66,8 +68,10 @@ def collect_garbage(
     see stays for `grace_hours` after it was replaced: a handle that was opened before, or an
     inference that has begun, goes on with it. What a catalog draws on stays as long as it does.
     """
-    if grace_hours < 0:
-        raise InputError(f"grace_hours is {grace_hours:g}; it must be 0 or more.")
+    if not 0 <= grace_hours <= _MOST_HOURS:
+        raise InputError(
+            f"grace_hours is {grace_hours:g}; it must be 0 or more, and at most {_MOST_HOURS:,}."
+        )
     since = now() - timedelta(hours=grace_hours)
     if dry_run or not store.list_folder(run_path(run_id)):
         files = _with_sizes(store, run_id, since)

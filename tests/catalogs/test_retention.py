@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from partwise.catalogs import retention
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.retention import in_order_of_removal, old_runs
+from partwise.errors import InputError
 from partwise.flows import tidy_store
 from partwise.flows.cli.main import main
 from partwise.planning.tidying import Tidying, plan_tidying, tidy
@@ -282,6 +283,17 @@ class TestCommand:
         assert list_runs(store) == ["i-2", "t-2", "t-3", "t-4"]
         assert "t-2 stays: i-2 uses it" in caplog.text
         assert "2 runs deleted, " in caplog.text
+
+    @pytest.mark.parametrize("age", ["400000d", "0931-01-01", "99999999999999d"])
+    def test_nothing_is_old_enough_for_an_age_of_a_thousand_years(self, store, age, capsys) -> None:
+        new = "shards/key/29990101T000000-1/0.part"
+        store.write(new, b"rows")
+        given = ["store", "gc", "--keep-last", "1", "--older-than", age, "--store", store.url]
+        assert main([*given, "--yes"]) == 0
+        assert "0 runs deleted, " in capsys.readouterr().out
+        assert store.exists(new)
+        with pytest.raises(InputError, match="older_than_days"):
+            tidy_store(older_than_days=1e12, store=store.url)
 
     def test_what_died_of_datasets_and_old_rows_go_and_a_damaged_dataset_is_named(
         self, store, capsys

@@ -144,6 +144,11 @@ REFUSED = [
     (("runs", "show", "train", "--generation", "9"), "no generation 9; its newest is 1"),
     (("data", "show", "sales@9"), "has no version 9; it has 1"),
     (("data", "gc", "--older-than-days", "-1"), "--older-than-days. Must be >= 0"),
+    (("data", "gc", "--older-than-days", "inf"), "--older-than-days. Must be <= 36500"),
+    (("catalog", "gc", "sales", "--older-than-days", "1e12"), "--older-than-days. Must be <= 3"),
+    (("environments", "gc", "--older-than", "nan"), "--older-than. Must be <= 36500"),
+    (("runs", "gc", "train", "--grace-hours", "nan"), "grace_hours is nan; it must be 0 or more"),
+    (("runs", "gc", "train", "--grace-hours", "1e12"), r"1e\+12; it must be .* at most 876,000"),
 ]
 REFUSED_LATER = [
     (("train", "empty", *TRAIN[2:]), "Directory '.*empty' holds no file that ends in"),
