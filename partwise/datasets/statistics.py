@@ -66,7 +66,7 @@ class ColumnStatistics:
 
     def document(self) -> ColumnDocument:
         """Return what the rows so far come to."""
-        shown = [_json_value(bound.cast(self._plain).as_py()) for bound in self._bounds]
+        shown = [_shown(bound.cast(self._plain)) for bound in self._bounds]
         low, high = shown or (None, None)
         mean = self._sum / self._finite if self._finite else None
         if mean is not None:
@@ -155,6 +155,20 @@ def _hashes(values: pa.Array) -> np.ndarray:
     for place in range(1, words.shape[1]):
         hashes = mix(hashes ^ words[:, place])
     return hashes
+
+
+def _shown(bound: pa.Scalar) -> JsonValue:
+    try:
+        return _json_value(bound.as_py())
+    except OverflowError:
+        # Python has the years 1 to 9999 only, and lengths of time of about as many.
+        kind, unit = bound.type, ""
+        if pa.types.is_duration(kind):
+            unit = f" {kind.unit}"
+        elif pa.types.is_timestamp(kind) and kind.tz:
+            # Arrow (26.0) writes years beyond its range modulo 65,536 where there is a zone.
+            bound, unit = bound.cast(pa.timestamp(kind.unit)), "Z"
+        return f"{bound.cast(pa.string()).as_py()}{unit}"
 
 
 def _json_value(value: Any) -> JsonValue:

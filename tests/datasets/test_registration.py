@@ -196,6 +196,29 @@ def test_types_arrive_as_they_were(store) -> None:
     assert found.to_pylist() == table.to_pylist()
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "shown"),
+    [
+        (pa.date32(), 2_932_897, "10000-01-01"),
+        (pa.date32(), -719_163, "0000-12-31"),
+        (pa.date32(), 2**31 - 1, "<value out of range: 2147483647>"),
+        (pa.timestamp("s"), 253_402_300_800, "10000-01-01 00:00:00"),
+        (pa.timestamp("s", "Europe/Berlin"), 253_402_300_800, "10000-01-01 00:00:00Z"),
+        (pa.timestamp("us", "Europe/Berlin"), 2**61, "<value out of range: 2305843009213693952>Z"),
+        (pa.duration("s"), 2**62, "4611686018427387904 s"),
+    ],
+)
+def test_years_that_python_does_not_have_are_registered_and_come_back(
+    store, kind, value, shown
+) -> None:
+    counts = pa.int32() if kind == pa.date32() else pa.int64()
+    table = pa.table({"at": pa.array([value, None, value], counts).cast(kind)})
+    made = register_dataset("sales", table, store=store)
+    (column,) = made.manifest.columns
+    assert (column.min, column.max) == (shown, shown)
+    assert rows_of(made) == table
+
+
 def test_a_dataset_is_a_source_of_another(store, tmp_path) -> None:
     register_dataset("sales", TABLE, store=store, exclude=["secret"], label="sales")
     made = register_dataset("copy", "dataset://sales", store=store, filter=[("sales", ">", 1)])
