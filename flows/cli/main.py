@@ -203,6 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Prefect would greet people with a notice that it collects data, and the first time send some.
     os.environ.setdefault("DO_NOT_TRACK", "1")
     if arguments is None:
+        _open_what_is_closed()
         # Otherwise Prefect writes to stderr what it could not log, past all handlers.
         logging.raiseExceptions = False
         # By default Python ends at once on SIGTERM, and an embedded server would live on.
@@ -237,6 +238,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # end by SIGINT at last, whatever is returned here; the next string has that forgotten.
         eval("None")  # noqa: S307
         return _print_error(error, words)
+
+
+def _open_what_is_closed() -> None:
+    """Have output go nowhere that the shell was told to close, as in `partwise runs list >&-`.
+
+    A file that is opened later would get its number, and with that what children print.
+    """
+    for place, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, number == place)
+            setattr(sys, name, os.fdopen(number, "w" if place else "r", encoding="utf-8"))
 
 
 def _begins_run(words: Sequence[str]) -> bool:

@@ -213,6 +213,17 @@ def test_a_reader_that_goes_away_is_no_error(environment, tmp_path) -> None:
     assert process.returncode == 141
 
 
+def test_a_command_whose_output_is_closed_does_its_work(environment, tmp_path) -> None:
+    (tmp_path / "artifacts").mkdir()
+    ended = subprocess.run(
+        ["sh", "-c", '"$@" <&- >&-', "sh", *COMMAND, "runs", "list", "--json"],
+        env={**environment, "PREFECT_API_URL": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def _wait_for(path: Path) -> None:
     deadline = time.monotonic() + 120
     while not path.exists():
