@@ -59,6 +59,16 @@ def test_its_deployments_cannot_be_taken_for_those_of_another_project(shop, tmp_
     assert training["schedules"][0]["active"] is False
 
 
+@pytest.mark.parametrize("name", ["no", "On", "true", "null", "shop"])
+def test_a_name_that_yaml_takes_for_another_value_is_a_text(tmp_path, name):
+    write_project(tmp_path / name)
+    assert read_project(tmp_path / name).pools == (name,)
+    document = yaml.safe_load((tmp_path / name / "prefect.yaml").read_text())
+    assert document["name"] == name
+    assert all(name in one["tags"] for one in document["deployments"] if "tags" in one)
+    assert [each["name"] for each in document["notifications"]] == [name]
+
+
 def test_its_own_tests_pass(shop, dask_client, prefect_server, tmp_path, monkeypatch):
     """In this process, on the session's workers; the slow test has pytest run them."""
 
