@@ -358,6 +358,11 @@ def _normalized(url: str) -> str:
         return os.path.abspath(os.path.expanduser(_printable(url)))
     name = scheme[1].lower()
     if name == "file":
+        if cut := re.search(r"[#?]", url):
+            raise InputError(
+                f"The artifact store {shown!r} has a {cut[0]!r}, which ends the path of a URL; "
+                f"write {urllib.parse.quote(cut[0])}, or give the directory without file://."
+            )
         parts = urllib.parse.urlsplit(url)
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
             raise InputError(f"The artifact store {shown!r} is not on this machine; give {_KNOWN}.")
