@@ -392,9 +392,7 @@ def _unknown(
 
 def _awaited(triggers: Any) -> Iterator[str]:
     """Give the deployments that triggers name, those within others too."""
-    for trigger in triggers if isinstance(triggers, list) else []:
-        if not isinstance(trigger, Mapping):
-            continue
+    for trigger in triggers or ():
         found = (trigger.get("match") or {}).get(DEPLOYMENT_LABEL, ())
         yield from [found] if isinstance(found, str) else found
         yield from _awaited(trigger.get("triggers"))

@@ -56,10 +56,39 @@ def _check(where: str, deployment: Mapping[str, Any]) -> None:
         raise InputError(
             f"{where}: parameters is {_shown(parameters)}: write each as a line `NAME: VALUE`."
         )
+    _check_triggers(where, deployment.get("triggers"))
     flow = deployment["entrypoint"].replace(":", ".").rpartition(".")[2]
     for sentence in old_names_in(flow, parameters or {}):
         # Else the flow run would say so, on the night that it is due.
         raise InputError(f"{where}: {sentence}.")
+
+
+def _check_triggers(where: str, triggers: Any) -> None:
+    """Refuse what `prefect deploy` ends on, and what names no deployments; all else is Prefect's.
+
+    A trigger may have others within.
+    """
+    if not isinstance(triggers, list | None):
+        raise InputError(
+            f"{where}: triggers is {_shown(triggers)}, and has to be a list, of an entry for each "
+            "that begins with `- match:`."
+        )
+    for number, trigger in enumerate(triggers or (), 1):
+        if not isinstance(trigger, dict):
+            raise InputError(
+                f"{where}: trigger {number} is {_shown(trigger)}: write its match and expect, each "
+                "on a line of its own."
+            )
+        match = trigger.get("match")
+        if not isinstance(match, dict | None):
+            raise InputError(
+                f"{where}: match of trigger {number} is {_shown(match)}: write each label as a "
+                "line `LABEL: VALUE`."
+            )
+        for label, values in (match or {}).items():
+            for value in values if isinstance(values, list) else [values]:
+                _check_text(f"{where}, trigger {number}", f"match.{label}", value)
+        _check_triggers(f"{where}, trigger {number}", trigger.get("triggers"))
 
 
 def _check_text(where: str, name: str, value: Any) -> None:

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from partwise.errors import InputError
-from partwise.flows.operations.deploy import read_project
+from partwise.flows.operations.deploy import _awaited, read_project
 
 TRAIN = "- name: t\n  entrypoint: partwise.flows.train_models.train_models\n  "
 POOL = "work_pool: {name: p}"
+TRIGGERS = f"{TRAIN}{POOL}\n  triggers:"
 
 
 @pytest.mark.parametrize("pool", [None, "other"])
@@ -27,6 +28,16 @@ POOL = "work_pool: {name: p}"
         (f"- entrypoint: a.b\n  {POOL}", "deployment 1 has no name: write one"),
         (f"- name: 7\n  entrypoint: a.b\n  {POOL}", "deployment 1: name is 7, which is no text"),
         (f"- name: t\n  {POOL}", "deployment 1 has no entrypoint: write one"),
+        (f"{TRIGGERS} a", "deployment 't': triggers is 'a', and has to be a list"),
+        (f"{TRIGGERS} {{match: {{}}}}", "triggers is {'match': {}}, and has to be a list"),
+        (f"{TRIGGERS} false", "triggers is False, and has to be a list"),
+        (f"{TRIGGERS} [a]", "trigger 1 is 'a': write its match and expect"),
+        (f"{TRIGGERS} [{{}}, null]", "trigger 2 is empty: write its match"),
+        (f"{TRIGGERS} [{{match: [a]}}]", "match of trigger 1 is ['a']: write each label as a"),
+        (f"{TRIGGERS} [{{match: {{a: 7}}}}]", "trigger 1: match.a is 7, which is no text"),
+        (f"{TRIGGERS} [{{match: {{a: [b, {{}}]}}}}]", "trigger 1: match.a is {}, which is no text"),
+        (f"{TRIGGERS} [{{match: {{a: }}}}]", "trigger 1 has no match.a: write one"),
+        (f"{TRIGGERS} [{{triggers: b}}]", "'t', trigger 1: triggers is 'b', and has to be a list"),
     ],
 )
 def test_what_is_no_deployment_is_refused_with_what_to_write(tmp_path, pool, deployments, sentence):
@@ -47,6 +58,13 @@ def test_without_a_work_pool_it_is_deployed_to_one_that_is_named(tmp_path, nothi
     assert [(one["name"], one["work_pool"]) for one in read.deployments] == [
         ("t", {"name": "other"})
     ]
+
+
+@pytest.mark.parametrize("given", ["", " []", " [{match: {a: b, c: [d, '*']}}, {triggers: [{}]}]"])
+def test_triggers_as_prefect_has_them_are_read(tmp_path, given):
+    _write(tmp_path, TRIGGERS + given)
+    (read,) = read_project(tmp_path).deployments
+    assert [*_awaited(read["triggers"])] == []
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path):
