@@ -46,11 +46,12 @@ def with_previous_models(used: UsedModels, call: InferCall, store: Store) -> tup
         )
     is_alike = _alike(first.name.removeprefix(RUN_SCHEME))
     names = _names_of_before(call, store, is_alike)
-    if names is None:
+    if names is None or call.on_existing_artifacts == "overwrite":
         earlier = earlier_runs(Run.open(first.name.removeprefix(RUN_SCHEME), store), MOST_RUNS)
         runs = [f"{RUN_SCHEME}{run.run_id}" for run in earlier]
         opened = _models_of_runs(runs, call, used, store)
         previous = [models for models in _of_other_keys(first, opened) if models.models.num_rows]
+        previous = _in_places(previous, names or (), first, [models.name for models in others])
     else:
         kept = (open_models(name, store, call.format, used.reader) for name in names)
         previous = [*_of_other_keys(first, kept)]
@@ -62,6 +63,7 @@ def with_previous_models(used: UsedModels, call: InferCall, store: Store) -> tup
 
 def _describe(first: ModelSet, previous: Sequence[ModelSet]) -> str:
     """Return in words which runs are asked for keys that the first has no model of."""
+    previous = [models for models in previous if models.models.num_rows]
     if not previous:
         return f"No earlier run has a model of a key that {first.title} has none of."
     told = [f"{models.name} ({counted(models.models.num_rows, 'key')})" for models in previous]
@@ -84,8 +86,6 @@ def _names_of_before(
     call: InferCall, store: Store, is_alike: Callable[[str], bool]
 ) -> list[str] | None:
     """Return the earlier runs that the run of a call has asked; None: it has not begun so."""
-    if call.on_existing_artifacts == "overwrite":
-        return None
     try:
         run = Run.open(call.run_id, store)
     except RunNotFoundError:
@@ -99,6 +99,26 @@ def _names_of_before(
             break
         names.append(name)
     return names
+
+
+def _in_places(
+    previous: Sequence[ModelSet], names: Sequence[str], first: ModelSet, others: Sequence[str]
+) -> list[ModelSet]:
+    """Return earlier models in the places that they have in a run which is overwritten.
+
+    A run uses the same ones for ever, so that of each run which is not asked any more there is none
+    in its place. Where one is asked that had no place, it is another run: as it is claimed, that is
+    refused. `others` are asked after all of these, and may be earlier runs too.
+    """
+    found = {models.name: models for models in previous}
+    places = list(names)
+    while places and places[-1] in others and places[-1] not in found:
+        places.pop()
+    left = [name for name in places if name not in found]
+    if [name for name in places if name in found] != [*found] or set(left) & set(others):
+        return [*previous]
+    nothing = replace(first, models=first.models.slice(0, 0))
+    return [found.get(name) or replace(nothing, name=name) for name in places]
 
 
 def _models_of_runs(

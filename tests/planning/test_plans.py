@@ -224,6 +224,43 @@ class TestModels:
             "No earlier run has a model of a key that the run 'n-1' has none of.",
         )
 
+    def used(self, run: Run, *names: str) -> None:
+        """Make the run that is overwritten, which asked these."""
+        maker = RunMaker(run.store, "used", "infer")
+        models = tuple(f"run://{name}" for name in (run.run_id, *names))
+        maker.identity = replace(maker.identity, models=models)
+        maker.begin()
+        maker.die()
+
+    def test_an_overwrite_goes_on_where_the_missing_model_is_there_again(self, tmp_path):
+        for run_id, keys in (("n-1", "abc"), ("n-2", "abc"), ("other", "ab"), ("n-3", "aBc")):
+            run = self.made(tmp_path, "pickle", run_id, keys)
+        self.used(run, "n-2", "other")
+        given = {"on_existing_artifacts": "overwrite", "fallback": ["run://other"]}
+        others = {"run://other": ["a", "b"]}
+        asked = {"run://n-3": ["a", "c"], "run://n-2": ["b"]} | others
+        assert self.asked(run, **given)[0] == asked
+        run = self.made(tmp_path, "pickle", "n-3", "abc")
+        found, sentence = self.asked(run, **given)
+        assert [*found.items()] == [
+            ("run://n-3", ["a", "b", "c"]),
+            ("run://n-2", []),
+            *others.items(),
+        ]
+        assert sentence == "No earlier run has a model of a key that the run 'n-3' has none of."
+        # One that had no place is asked: it is another run, as which its claim refuses it.
+        self.made(tmp_path, "pickle", "n-2", "abc")
+        run = self.made(tmp_path, "pickle", "n-3", "aBc")
+        self.made(tmp_path, "pickle", "n-2", "abc")
+        assert [*self.asked(run, **given)[0]] == ["run://n-3", "run://n-1", "run://other"]
+
+    def test_an_overwrite_asks_an_earlier_run_that_is_a_fallback_as_before(self, tmp_path):
+        for run_id in ("n-1", "n-2"):
+            run = self.made(tmp_path, "pickle", run_id, "ab")
+        self.used(run, "n-1")
+        found, _ = self.asked(run, on_existing_artifacts="overwrite", fallback=["run://n-1"])
+        assert found == {"run://n-2": ["a", "b"], "run://n-1": ["a", "b"]}
+
     @pytest.mark.parametrize("run_id", ["trained", "train-20261127-021500-9f3a"])
     def test_an_id_that_tells_no_earlier_runs_is_refused(self, tmp_path, run_id):
         with pytest.raises(InputError, match=f"asks runs before '{run_id}'.* none can be known"):
