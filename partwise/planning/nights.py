@@ -16,10 +16,11 @@ from partwise.catalogs.retention import in_order_of_removal, named_runs, remove_
 from partwise.errors import GateError, InputError, PartwiseError, RunNotFoundError
 from partwise.formatting import counted
 from partwise.outcomes import RunStatus
-from partwise.runs.documents import RUNS
+from partwise.runs.documents import RUNS, check_stem
 from partwise.runs.removal import measure
 from partwise.runs.run import Run
 from partwise.store.store import Store
+from partwise.store.versions import check_name
 
 STAGES = ("evaluate", "train", "compare", "infer")
 _ATTENTION = (WORSE, FAILED, NO_MODEL)
@@ -47,12 +48,15 @@ def night_of(catalog: str, day: str) -> Night:
     """Return the night of a day, which is ISO text.
 
     Raises:
-        InputError: It is none.
+        InputError: It is none, or the catalog's name is none of which those of runs can be made.
     """
+    check_name(catalog, "catalog")
     try:
-        return Night(catalog=catalog, day=date.fromisoformat(day))
+        night = Night(catalog=catalog, day=date.fromisoformat(day))
     except ValueError as error:
         raise InputError(f"day is {day!r}: give a date such as 2026-11-26.") from error
+    check_stem("catalog", catalog, map(night.run_id, STAGES))
+    return night
 
 
 def judged_night(night: Night, labels_after_days: int, store: Store) -> Night | None:

@@ -34,6 +34,7 @@ from partwise.planning.partitions import (
 from partwise.renamed import block_is_called_now
 from partwise.runs.claim import refuse_existing
 from partwise.runs.documents import check_run_id
+from partwise.runs.pipeline import check_pipeline_id
 from partwise.runs.run import Run
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import OpenedData, open_source, values_as, values_like
@@ -106,6 +107,7 @@ def _check_function(given: Any, *names: str) -> None:
 
 def check_stages(call: PipelineCall) -> None:
     """Refuse of a pipeline what its later stages would, once all models are trained."""
+    check_pipeline_id(call.run_id)
     check_functions(call)
     kind: Any = call.trainer.trainer if isinstance(call.trainer, Tuned) else call.trainer
     # Of several candidates, a function may make models that nobody knows yet.

@@ -36,6 +36,7 @@ and its summary those of both and of the ledger, which has those of all files. S
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -75,7 +76,8 @@ _REMOVED_FILE = re.compile(r"(\d{4,})\.removed")
 _ATTEMPT_FILE = re.compile(r"(\d{4,})\.attempt-(\d{2,})")
 _SEGMENT_FILE = re.compile(r"\d{5,}-g(\d{4,})[0-9a-f]{8}-\d{3,}\..+")
 _Status = Annotated[str, Field(pattern=f"^({'|'.join(PartitionStatus)})$")]
-_RUN_ID = re.compile(r"(?!.*\.(\.|\Z))[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_LONGEST = 64
+_RUN_ID = re.compile(rf"(?!.*\.(\.|\Z))[A-Za-z0-9][A-Za-z0-9._-]{{0,{_LONGEST - 1}}}")
 """A dot stands between others only: two of them are the folder above, and some systems leave out
 one at the end of a name."""
 
@@ -90,6 +92,21 @@ def check_run_id(run_id: str) -> str:
             "single dots, beginning with a letter or digit and not ending in a dot."
         )
     return run_id
+
+
+def check_stem(noun: str, stem: str, run_ids: Iterable[str]) -> None:
+    """Refuse a name of which run IDs are made, where one of them would be too long.
+
+    Raises:
+        RunIdError: It would.
+    """
+    longest = max(run_ids, key=len)
+    if len(longest) > _LONGEST:
+        most = _LONGEST - len(longest) + len(stem)
+        raise RunIdError(
+            f"The {noun} {stem!r} has {len(stem)} characters, and {longest!r} would be one of its "
+            f"runs, longer than the {_LONGEST} of a run_id: give a name of at most {most}."
+        )
 
 
 def is_run_id(name: object) -> bool:

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from partwise.formatting import counted
 from partwise.outcomes import RunStatus
+from partwise.runs.documents import check_stem
 from partwise.runs.run import Run
 from partwise.store.store import Store
 
@@ -20,6 +21,15 @@ def stage_run_id(run_id: str, stage: Stage) -> str:
         'monday-export'
     """
     return f"{run_id}-{stage}"
+
+
+def check_pipeline_id(run_id: str) -> None:
+    """Refuse a name of which those of the stages cannot be made.
+
+    Raises:
+        RunIdError: One would be too long.
+    """
+    check_stem("pipeline", run_id, [stage_run_id(run_id, stage) for stage in get_args(Stage)])
 
 
 class Pipeline:

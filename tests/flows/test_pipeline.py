@@ -17,9 +17,11 @@ from partwise.errors import (
     InputError,
     RunExistsError,
     RunFailedError,
+    RunIdError,
     RunNotFoundError,
 )
 from partwise.flows import export_models, model_pipeline
+from partwise.flows.cli.main import main
 from partwise.flows.running.earlier_call import EarlierCall
 from partwise.outcomes import RunStatus
 from partwise.planning.refusals import check_stages
@@ -113,6 +115,26 @@ def test_what_a_later_stage_would_refuse_is_refused_first(
     for trainer in (TRAINER, Tuned(TRAINER, space={"num_leaves": randint(2, 8)}, trials=2)):
         with pytest.raises((ExportRefusedError, FunctionError), match=message):
             model_pipeline(data, "k", trainer, run_id="p", store=tmp_path / "store", **arguments)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("length", [55, 56, 57, 58, 60])
+def test_a_name_of_which_those_of_the_stages_are_too_long_is_refused_first(
+    tmp_path, length, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"k": ["a"], "x": [1.0], "y": [1.0]}), "rows.parquet")
+    run_id = "p" * length
+    call = PipelineCall("rows.parquet", "k", TRAINER, run_id=run_id, store="store")
+    if length == 55:
+        check_stages(call)
+        return
+    message = f"The pipeline '{run_id}' has {length} characters, and .*give a name of at most 55"
+    with pytest.raises(RunIdError, match=message):
+        model_pipeline(**vars(call))
+    words = ["pipeline", "rows.parquet", "-p", "k", "--trainer", "lightgbm", "--label", "y"]
+    assert main([*words, "--run-id", run_id, "--store", "store"]) == 2
+    assert "at most 55" in capsys.readouterr().err
     assert not (tmp_path / "store").exists()
 
 

@@ -5,7 +5,8 @@ from datetime import date
 
 import pytest
 
-from partwise.planning.nights import STAGES, Night, remove_old_nights
+from partwise.errors import InputError, RunIdError
+from partwise.planning.nights import STAGES, Night, night_of, remove_old_nights
 from partwise.runs import removal
 from partwise.runs.contents import list_runs
 from partwise.store.lease import Lease
@@ -34,6 +35,15 @@ def store(local_store: Store) -> Store:
         infer(local_store, night["infer"], f"run://{night['train']}")
     train(local_store, THIRD["train"], VALUES)
     return local_store
+
+
+def test_a_catalog_of_which_names_of_runs_are_too_long_is_refused() -> None:
+    assert night_of("c" * 44, "2026-11-01").run_id("evaluate").endswith("-evaluate")
+    for length in (45, 47, 64):
+        with pytest.raises(RunIdError, match=f"has {length} characters.*a name of at most 44"):
+            night_of("c" * length, "2026-11-01")
+    with pytest.raises(InputError, match="The catalog name 'a b' is not a safe name"):
+        night_of("a b", "2026-11-01")
 
 
 def remove(store: Store) -> tuple[list[str], dict[str, str]]:
