@@ -209,7 +209,7 @@ class RemoteCluster(NamedFields):
     files stay where they are: the block holds their paths only.
 
     Raises:
-        ValueError: The address is in plaintext and not allowed, or TLS files are missing.
+        InputError: The address is in plaintext and not allowed, or TLS files are missing.
 
     Example:
         Load a saved cluster and use it:

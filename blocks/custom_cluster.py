@@ -41,7 +41,7 @@ class CustomCluster(NamedFields):
     in the clear: leave passwords to the files and variables that the package reads them from.
 
     Raises:
-        ValueError: The name is not of the form package.module.Class, or the numbers contradict
+        InputError: The name is not of the form package.module.Class, or the numbers contradict
             each other.
 
     Example:

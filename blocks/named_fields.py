@@ -13,11 +13,14 @@ from pydantic import (
     GetJsonSchemaHandler,
     PrivateAttr,
     SerializerFunctionWrapHandler,
+    ValidationError,
     model_serializer,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
+
+from partwise.mistakes import refused_settings
 
 _SLUG = "block_type_slug"
 """Says in Prefect's JSON of a block which type it is of: a parameter may take several."""
@@ -49,10 +52,10 @@ class NamedFields(BaseModel):
 
     Raises:
         TypeError: A value is given without its name; it is not repeated, as it may be secret.
-        ValueError: There is no field of a name that is given.
+        InputError: A value cannot be used or is missing, or there is no field of its name.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     block_type: ClassVar[BlockType]
 
@@ -69,6 +72,15 @@ class NamedFields(BaseModel):
         """Refuse values without names, of which Python tells only how many there are."""
         refuse_unnamed(cls, values)
         return super().__new__(cls)
+
+    def __init__(self, **named: Any) -> None:
+        try:
+            super().__init__(**named)
+        except ValidationError as error:
+            raise refused_settings(type(self), error) from None
+
+    # So that pydantic validates parameters of flows as it does for classes without an `__init__`.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
         return repr(self)

@@ -18,7 +18,7 @@ class FilesBlock(NamedFields):
     variables, a profile, or the role of the machine): nothing secret then passes through Prefect.
 
     Raises:
-        ValueError: Only one half of the pair of access keys was given, or asterisks for a secret.
+        InputError: Only one half of the pair of access keys was given, or asterisks for a secret.
 
     Example:
         Load a saved source and list its paths:
@@ -144,7 +144,7 @@ class QueryBlock(_Database):
     """Rows of a database: a query or a table.
 
     Raises:
-        ValueError: The URI holds a password, or there are asterisks for one.
+        InputError: The URI holds a password, or there are asterisks for one.
 
     Example:
         Load a saved source and train on it by its name:
@@ -171,7 +171,7 @@ class TableBlock(_Database):
     """A table of a database to which predictions are appended.
 
     Raises:
-        ValueError: The URI holds a password, or there are asterisks for one.
+        InputError: The URI holds a password, or there are asterisks for one.
 
     Example:
         Load a saved table and append the predictions of a run to it, by its name:

@@ -19,7 +19,7 @@ class StoreBlock(NamedFields):
     variables, a profile, or the role of the machine): nothing secret then passes through Prefect.
 
     Raises:
-        ValueError: Only one half of the pair of access keys was given, or asterisks for a secret.
+        InputError: Only one half of the pair of access keys was given, or asterisks for a secret.
 
     Example:
         Load a saved store and list its runs' folder:

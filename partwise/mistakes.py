@@ -3,14 +3,22 @@
 from collections.abc import Collection
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from partwise.errors import InputError
 from partwise.formatting import nearest
 from partwise.redaction import without_secrets
 
 MOST_MISTAKES = 4
 """So many stand in one message."""
 _LONGEST_VALUE = 80
+
+
+def refused_settings(kind: type[BaseModel], error: ValidationError) -> InputError:
+    """Return the error of ours for settings of a kind that pydantic refused."""
+    hides_values = kind.model_config.get("hide_input_in_errors", False)
+    mistakes = describe_mistakes(error, kind.model_fields, hides_values=hides_values)
+    return InputError(f"{kind.__name__} has settings that it cannot use: {mistakes}")
 
 
 def describe_mistakes(

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic.fields import ComputedFieldInfo, FieldInfo
 
 from partwise.errors import InputError
-from partwise.mistakes import describe_mistakes
+from partwise.mistakes import refused_settings
 from partwise.renamed import is_called_now
 
 
@@ -33,12 +33,7 @@ class Settings(BaseModel):
         try:
             super().__init__(**named)
         except ValidationError as error:
-            kind = type(self)
-            hides_values = kind.model_config.get("hide_input_in_errors", False)
-            mistakes = describe_mistakes(error, kind.model_fields, hides_values=hides_values)
-            raise InputError(
-                f"{kind.__name__} has settings that it cannot use: {mistakes}"
-            ) from None
+            raise refused_settings(type(self), error) from None
 
     @model_validator(mode="before")
     @classmethod

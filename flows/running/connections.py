@@ -5,8 +5,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from partwise.blocks import (
     CudaCluster,
     CustomCluster,
@@ -173,11 +171,7 @@ def _open_cluster(cluster: ClusterParameter) -> Cluster:
     if not isinstance(cluster, str):
         return cluster
     if cluster.startswith(_ADDRESSES):
-        try:
-            return RemoteCluster(address=cluster)
-        except ValidationError as error:
-            reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-            raise InputError(f"The cluster {cluster!r} cannot be used: {reason}") from error
+        return RemoteCluster(address=cluster)
     slugs = {kind.block_type.slug: kind for kind in _CLUSTERS}
     kind = slugs.get(cluster.partition("/")[0])
     if kind is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import prefect
 import pytest
 from prefect.blocks.core import Block
-from pydantic import SecretStr, TypeAdapter, ValidationError
+from pydantic import SecretStr, TypeAdapter
 
 from partwise.blocks import (
     CudaCluster,
@@ -21,9 +21,11 @@ from partwise.blocks import (
     RemoteCluster,
     StoreBlock,
     TableBlock,
+    saved,
 )
 from partwise.blocks.saved import BLOCKS
 from partwise.blocks.saved import CustomCluster as SavedCustomCluster
+from partwise.errors import InputError
 from partwise.flows.orchestration.saved_blocks import open_store
 from partwise.store import signing
 
@@ -68,21 +70,21 @@ def test_secrets_of_a_store_are_saved_but_never_shown(prefect_server):
 
 @pytest.mark.parametrize("given", ["access_key_id", "secret_access_key"])
 def test_half_a_pair_of_keys_is_refused(given):
-    with pytest.raises(ValidationError, match=f"{given} was given without .*; give both"):
+    with pytest.raises(InputError, match=f"{given} was given without .*; give both"):
         StoreBlock(url="s3://bucket", **{given: "AKIA"})
 
 
 def test_blocks_load_as_what_was_saved(prefect_server):
-    for saved in (
+    for block in (
         LocalCluster(workers=3, memory_limit_bytes=10**9),
         CudaCluster(devices="0,1"),
         RemoteCluster(address="tcp://127.0.0.1:8786", shares_filesystem=True),
     ):
-        saved.save("kept", overwrite=True)
-        loaded = type(saved).load("kept")
-        assert isinstance(loaded, type(saved))
-        assert dict(loaded) == dict(saved)
-        assert loaded.saved_name == saved.saved_name == f"{saved.block_type.slug}/kept"
+        block.save("kept", overwrite=True)
+        loaded = type(block).load("kept")
+        assert isinstance(loaded, type(block))
+        assert dict(loaded) == dict(block)
+        assert loaded.saved_name == block.saved_name == f"{block.block_type.slug}/kept"
 
 
 def test_a_value_needs_no_prefect():
@@ -97,8 +99,26 @@ assert "prefect" not in sys.modules
 
 
 def test_a_name_without_a_field_is_refused():
-    with pytest.raises(ValidationError, match="workesr\n  Extra inputs are not permitted"):
+    with pytest.raises(InputError) as refused:
         LocalCluster(workesr=2)
+    assert str(refused.value) == (
+        "LocalCluster has settings that it cannot use: there is no workesr (did you mean workers?)."
+    )
+
+
+@pytest.mark.parametrize("kind", [StoreBlock, saved.StoreBlock])
+def test_what_cannot_be_used_is_said_in_a_line_and_not_repeated(kind):
+    with pytest.raises(InputError) as refused:
+        kind(pth="canary")
+    said = "StoreBlock has settings that it cannot use: url: Field required"
+    # Prefect's blocks take any name.
+    unknown = "; there is no pth" if kind is StoreBlock else ""
+    assert str(refused.value) == f"{said}{unknown}."
+    with pytest.raises(InputError, match=r"cannot use: workers: Input should be a valid integer,"):
+        LocalCluster(workers="canary")
+    with pytest.raises(InputError) as refused:
+        kind(url="runs", access_key_id=["canary"])
+    assert "canary" not in str(refused.value)
 
 
 def test_the_type_that_a_value_is_written_with_tells_it_from_others():

@@ -12,10 +12,9 @@ import dask
 import psutil
 import pyarrow as pa
 import pytest
-from pydantic import ValidationError
 
 from partwise.blocks import CustomCluster, custom_cluster
-from partwise.errors import ClusterError
+from partwise.errors import ClusterError, InputError
 from partwise.flows import map_partitions
 from partwise.flows.running.connections import connect
 from tests.blocks.other_clusters import Late, Small
@@ -95,14 +94,14 @@ def test_what_is_no_cluster_is_not_called(name):
 
 @pytest.mark.parametrize("name", ["", "SLURMCluster", "a b.C", "os;C", "../x.C", "dask:C.D", "a.1"])
 def test_what_names_no_class_is_refused(name):
-    with pytest.raises(ValidationError, match="does not name a class: write package"):
+    with pytest.raises(InputError, match="does not name a class: write package"):
         CustomCluster(cluster_class=name)
 
 
 def test_options_that_cannot_be_are_refused():
-    with pytest.raises(ValidationError, match="max_workers is 2, and workers, the fewest, 3"):
+    with pytest.raises(InputError, match="max_workers is 2, and workers, the fewest, 3"):
         of("Small", workers=3, max_workers=2)
-    with pytest.raises(ValidationError, match="argument asynchronous cannot be given"):
+    with pytest.raises(InputError, match="argument asynchronous cannot be given"):
         of("Small", arguments={"asynchronous": True})
 
 

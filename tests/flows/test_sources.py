@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import xlsxwriter
 from prefect.utilities.callables import parameter_schema
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 
 from partwise.blocks import FilesBlock
 from partwise.calls.intent import describe_intent
@@ -233,7 +233,7 @@ def test_a_block_is_opened_and_its_keys_stay_here(prefect_server):
         open_rows("files-block/none")
     with pytest.raises(InputError, match=r"\. Did you mean 'files-block/sales'\?"):
         open_rows("files-block/sale")
-    with pytest.raises(ValidationError, match=r"access_key_id was given without .*; give both"):
+    with pytest.raises(InputError, match=r"access_key_id was given without .*; give both"):
         FilesBlock(paths=["s3://b"], access_key_id="AKIA")
 
 
