@@ -1,15 +1,17 @@
 """A flow that is called without Prefect, which takes a second to import, where it can be."""
 
+import copy
 import functools
 import inspect
 import os
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from partwise.errors import ArgumentError, InputError, PartwiseError
+from partwise.flows.orchestration.direct import runs_directly
 from partwise.flows.orchestration.python_signature import python_signature
 from partwise.formatting import did_you_mean
 from partwise.mistakes import describe_mistakes
@@ -35,6 +37,9 @@ class LazyFlow(Generic[P, R]):
         # What `help()` and notebooks show; Prefect looks at the other one.
         self.__signature__ = python_signature(signature)
 
+    has_options = False
+    """Whether it has options of Prefect's that its code does not give."""
+
     @abstractmethod
     def make_flow(self) -> Any:
         """Return the flow of Prefect's."""
@@ -44,6 +49,24 @@ class LazyFlow(Generic[P, R]):
         """The flow of Prefect's."""
         with collecting_rarely():
             return self.make_flow()
+
+    def with_options(self, **options: Any) -> Self:
+        """Return this with other options of Prefect's, by which its calls are run for these.
+
+        Prefect makes a flow of its own class, whose calls are not what those of ours are.
+        """
+        from prefect import Flow
+
+        # A copy by `copy` would be this very flow, as pickle has it.
+        changed = object.__new__(type(self))
+        flow = copy.copy(self.flow)
+        vars(flow).update(vars(Flow.with_options(flow, **options)), _called=changed)
+        vars(changed).update(vars(self), flow=flow, has_options=True)
+        return changed
+
+    def runs_directly(self) -> bool:
+        """Whether a call, here and now, runs without Prefect."""
+        return not self.has_options and runs_directly()
 
     def __getattr__(self, name: str) -> Any:
         # Who looks at what a module holds, such as pickle, asks for these of anything.

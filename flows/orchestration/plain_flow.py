@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from partwise.flows.orchestration.direct import direct_call, runs_directly, say_so
+from partwise.flows.orchestration.direct import direct_call, say_so
 from partwise.flows.orchestration.lazy_flow import LazyFlow
 from partwise.tasks.steps import named
 
@@ -28,7 +28,7 @@ class PlainFlow(LazyFlow[P, R]):
     def run_bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         """Run the flow, and return its value."""
         bound = self.bind(args, kwargs)
-        if not runs_directly():
+        if not self.runs_directly():
             value: R = self.flow.run(bound)
             return value
         bound.apply_defaults()

@@ -82,7 +82,8 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
     def __init__(self, called: RunFlow[Any, R]) -> None:
         self._called = called
 
-        @functools.wraps(called)
+        # Not its attributes, of which Prefect would take the name before one that is an option.
+        @functools.wraps(called, updated=())
         def body(*args: Any, **kwargs: Any) -> State[Any]:
             if has_own_process():
                 collect_rarely()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from partwise.calls.call import Call, CallKind, roles
 from partwise.calls.descriptions import with_parameters
 from partwise.errors import InputError
-from partwise.flows.orchestration.direct import direct_call, runs_directly, say_so
+from partwise.flows.orchestration.direct import direct_call, say_so
 from partwise.flows.orchestration.endings import cancelled, mask_logs, result_of
 from partwise.flows.orchestration.interruption import (
     interruption,
@@ -77,7 +77,7 @@ class RunFlow(LazyFlow[P, R]):
         bound = self._bound(args, kwargs)
         with interruption() as interrupted_call, watched_work() as work, quiet_notebook():
             mask_logs()
-            is_direct = runs_directly()
+            is_direct = self.runs_directly()
             try:
                 return self._call_directly(bound) if is_direct else self.flow.run(bound)
             except KeyboardInterrupt:

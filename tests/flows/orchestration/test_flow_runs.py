@@ -24,7 +24,7 @@ from prefect.states import Scheduled
 from partwise.blocks import RemoteCluster, StoreBlock
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError, RunExistsError, RunIdError
-from partwise.flows import map_partitions
+from partwise.flows import map_partitions, tidy_store
 from partwise.flows.cli.main import main
 from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
@@ -64,6 +64,22 @@ def test_a_bad_template_is_refused_before_anything_is_read(cluster, tmp_path) ->
         map_partitions(
             "nowhere.parquet", "key", nothing, run_id="{scheduled[Mars]}", cluster=cluster
         )
+
+
+def test_options_of_prefect_change_its_flow_and_nothing_else(cluster, tmp_path) -> None:
+    changed = tidy_store.with_options(name="tidied-up", timeout_seconds=60)
+    assert changed(keep_last=1, dry_run=True, store=str(tmp_path)).runs == {}
+    with pytest.raises(InputError, match="keep_last"):
+        changed(keep_last=0, store=str(tmp_path))
+    mapped = map_partitions.with_options(name="mapped")
+    run = mapped(numbers(2), "key", nothing, run_id="options", cluster=cluster, store=tmp_path)
+    assert run.counts == {"DONE": 2}
+    with get_client(sync_client=True) as client:
+        assert {"tidied-up", "mapped"} <= {each.name for each in client.read_flows()}
+        (shown,) = client.read_flow_runs(
+            flow_run_filter=FlowRunFilter(name=FlowRunFilterName(any_=["options"]))
+        )
+    assert shown.parameters["data"] == "<Table>"
 
 
 def test_a_flow_run_has_the_name_of_its_run(cluster, tmp_path) -> None:

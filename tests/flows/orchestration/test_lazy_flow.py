@@ -10,6 +10,7 @@ from prefect import Flow
 from prefect.flows import load_flow_from_entrypoint
 
 import partwise
+from partwise.errors import ArgumentError
 from partwise.flows.orchestration.lazy_flow import LazyFlow
 
 
@@ -24,6 +25,17 @@ def test_prefect_finds_a_flow_by_its_entrypoint(flow) -> None:
     assert found is flow
     assert isinstance(found, Flow)
     assert list(found.parameters.properties) == list(inspect.signature(flow).parameters)
+
+
+def test_with_options_of_prefect_it_is_called_as_without(flow) -> None:
+    changed = flow.with_options(name="other", retries=2)
+    assert isinstance(changed, Flow)
+    assert (changed.flow.name, changed.retries, flow.flow.name) == ("other", 2, flow.name)
+    assert not changed.runs_directly()
+    with pytest.raises(ArgumentError, match=rf"{flow.__name__}\(\) has no argument 'bad'\."):
+        changed(bad=1)
+    with pytest.raises(ArgumentError, match=rf"{flow.__name__}\(\) has no argument 'bad'\."):
+        flow(bad=1)
 
 
 @pytest.mark.parametrize("library", [pickle, cloudpickle])
