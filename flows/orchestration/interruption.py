@@ -127,6 +127,8 @@ def allow(seconds: float) -> None:
 class Work:
     """What is known of the work of a call."""
 
+    at_claim: Callable[[], None] | None = None
+    """Called when a run is claimed: what the call would be refused for, it has been by then."""
     has_begun: bool = False
     """Whether a run may have been begun: until then there is nothing to go on with."""
     run_id: str = ""
@@ -148,6 +150,12 @@ def watched_work() -> Iterator[Work]:
         yield work
     finally:
         _work.reset(token)
+
+
+def note_claim() -> None:
+    """Note that the call at work has claimed a run."""
+    if (work := _work.get()) is not None and work.at_claim is not None:
+        work.at_claim()
 
 
 def note_work() -> None:

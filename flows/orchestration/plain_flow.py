@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from partwise.flows.orchestration.direct import direct_call, say_so
+from partwise.flows.orchestration.direct import direct_call
 from partwise.flows.orchestration.lazy_flow import LazyFlow
 from partwise.tasks.steps import named
 
@@ -34,7 +34,6 @@ class PlainFlow(LazyFlow[P, R]):
         bound.apply_defaults()
         function: Callable[..., R] = self.function
         with direct_call(), named(self.name):
-            say_so()
             # As a flow run does, so that both refuse the same.
             return function(**self.valid(bound.arguments))
 

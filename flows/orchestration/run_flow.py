@@ -120,8 +120,8 @@ class RunFlow(LazyFlow[P, R]):
         bound.apply_defaults()
         with direct_call():
             arguments = self.fill_in(self.checked(bound.arguments, self.valid))
-            with named(arguments["run_id"]):
-                say_so()
+            with named(arguments["run_id"]), watched_work() as work:
+                work.at_claim = say_so
                 return result_of(self.carry_out(arguments))
 
     def carry_out(self, arguments: Mapping[str, Any]) -> R:

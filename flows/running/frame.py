@@ -33,6 +33,7 @@ from partwise.flows.orchestration.block_parameters import Cluster
 from partwise.flows.orchestration.interruption import (
     CancelRequested,
     interruption_here,
+    note_claim,
     note_end,
     note_work,
 )
@@ -120,6 +121,7 @@ class Frame:
             )
             stack.enter_context(cancelled_in_ui(note))
             self.token = execution_token(self.claim.next_generation, secrets.token_hex(4))
+            note_claim()
             # Only now: what fails above gives the claim back.
             self.stack = stack.pop_all()
         return self

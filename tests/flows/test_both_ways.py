@@ -46,6 +46,7 @@ from partwise.flows import (
 )
 from partwise.flows.orchestration import direct
 from partwise.flows.orchestration.direct import runs_directly
+from partwise.flows.orchestration.interruption import note_claim
 from partwise.flows.orchestration.run_flow import run_flow
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import RunStatus, Skip
@@ -324,10 +325,17 @@ def test_a_process_says_once_that_there_is_no_server(way, make_run, caplog) -> N
 
     @run_flow(Named, name="calm")
     def calm(call: Named) -> Run:
+        if call.run_id == "refused":
+            raise InputError("It cannot be used.")
+        note_claim()
         return Run.open("run", make_run.store)
 
     direct.say_so.cache_clear()
     caplog.set_level(logging.INFO, logger="prefect.flow_runs")
+    for refuse in (lambda: calm(run_id="refused"), lambda: tidy_store(keep_last=0)):
+        with pytest.raises(InputError):
+            refuse()
+    assert "running without a Prefect server" not in caplog.text
     for _ in range(2):
         calm()
     assert caplog.text.count("running without a Prefect server") == (way == "direct")
