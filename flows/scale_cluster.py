@@ -1,26 +1,37 @@
 """The flow that brings a cluster which runs already to another number of workers."""
 
-from typing import Annotated
+import sys
+from typing import Annotated, Any
 
-from distributed.deploy.cluster import Cluster as DaskCluster
-from pydantic import Field, InstanceOf
+from pydantic import Field, PlainValidator
 from pydantic.json_schema import SkipJsonSchema
 
 from partwise.blocks import RemoteCluster
 from partwise.errors import InputError
 from partwise.flows.orchestration.block_parameters import ClusterParameter
 from partwise.flows.orchestration.plain_flow import plain_flow
-from partwise.flows.running.cluster_size import set_cluster_size
 from partwise.flows.running.connections import open_cluster
 from partwise.formatting import counted
 from partwise.tasks.steps import run_logger
+
+
+def _is_of_dask(cluster: Any) -> bool:
+    # Who has made one has imported this, which takes half a second.
+    found = sys.modules.get("distributed.deploy.cluster")
+    return found is not None and isinstance(cluster, found.Cluster)
+
+
+def _of_dask(cluster: Any) -> Any:
+    if not _is_of_dask(cluster):
+        raise ValueError("Input should be a cluster object of Dask's")
+    return cluster
 
 
 @plain_flow("scale-cluster")
 def scale_cluster(
     n: Annotated[int, Field(ge=0)],
     *,
-    cluster: ClusterParameter | SkipJsonSchema[InstanceOf[DaskCluster]],
+    cluster: ClusterParameter | SkipJsonSchema[Annotated[Any, PlainValidator(_of_dask)]],
     timeout_s: Annotated[float, Field(gt=0)] = 600.0,
     command: str = "",
 ) -> int:
@@ -52,12 +63,14 @@ def scale_cluster(
         ClusterError: It did not come to so many workers in time; says to how many it was brought
             back.
     """
-    opened = cluster if isinstance(cluster, DaskCluster) else open_cluster(cluster)
-    if not isinstance(opened, RemoteCluster | DaskCluster):
+    opened: Any = cluster if _is_of_dask(cluster) else open_cluster(cluster)
+    if not (isinstance(opened, RemoteCluster) or _is_of_dask(opened)):
         raise InputError(
             f"A {type(opened).__name__} is started for each run, with as many workers as its "
             "settings say: name a cluster that runs already."
         )
+    from partwise.flows.running.cluster_size import set_cluster_size
+
     scaled = set_cluster_size(opened, n, timeout_s=timeout_s, command=command)
     workers = counted(scaled.after, "worker")
     run_logger().info("The cluster has %s; it had %d.", workers, scaled.before)

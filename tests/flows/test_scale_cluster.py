@@ -21,6 +21,18 @@ from partwise.flows.running.cluster_size import set_cluster_size
 START = "import sys; from distributed.cli.dask_scheduler import main; main()"
 
 
+REFUSED = """
+import os, sys
+os.environ["PREFECT_API_URL"] = ""
+from partwise import LocalCluster, scale_cluster
+for cluster in (LocalCluster(), 3, "nowhere"):
+    try:
+        scale_cluster(2, cluster=cluster)
+    except ValueError:
+        print(sorted({"dask", "distributed", "prefect"} & set(sys.modules)))
+"""
+
+
 @pytest.fixture
 def scheduler(tmp_path) -> Iterator[str]:
     """The address of a scheduler that somebody else started, without workers."""
@@ -142,6 +154,11 @@ def test_the_flow_takes_an_address_and_the_command_line_too(prefect_server, sche
     assert capsys.readouterr().out == f"{scheduler} has 0 workers; it had 1\n"
     assert main(["scale", "1"]) == 2
     assert "Give the scheduler's --address" in capsys.readouterr().err
+
+
+def test_a_refusal_needs_no_dask() -> None:
+    ended = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True)
+    assert (ended.stdout.splitlines(), ended.stderr) == (["[]"] * 3, "")
 
 
 def test_what_cannot_be_scaled_is_said(prefect_server, monkeypatch, dask_client):
