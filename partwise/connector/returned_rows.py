@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.errors import ColumnError
+from partwise.outcomes import Result
 from partwise.tables.column_names import check_unique_names
 from partwise.tables.mixed_times import check_kinds
 
@@ -31,8 +32,8 @@ def in_row_order(outcome: Any, rows: pa.Table, *, is_joined: bool) -> Any:
     steps of 1 from another start, or again from 0, is in order.
 
     Args:
-        outcome: A pandas frame or Series; a mapping, of which each Series is put in order; all else
-            is returned as it is.
+        outcome: A pandas frame or Series; a mapping, of which each Series is put in order; a
+            `Result` of these; all else is returned as it is.
         rows: Those that the function was given.
         is_joined: Whether columns of the rows are to stand beside it.
 
@@ -44,6 +45,8 @@ def in_row_order(outcome: Any, rows: pa.Table, *, is_joined: bool) -> Any:
         ColumnError: It cannot be said which row is which, and something is to stand beside it:
             columns of the rows, or another Series that has another index.
     """
+    if isinstance(outcome, Result):
+        outcome = outcome.model
     if _is_pandas(outcome):
         owns = _indexes_of(rows, outcome.index)
         return _in_order(outcome, owns, is_joined, "the frame or Series that")

@@ -18,6 +18,7 @@ from partwise.catalogs.contest import (
 )
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
+from partwise.connector.returned_rows import in_row_order
 from partwise.connector.trained_rows import with_trained_categories
 from partwise.engine.failures import storable_start
 from partwise.engine.infer_work import Predict
@@ -121,6 +122,7 @@ class CompareWork:
         rows = with_trained_categories(data, categories)
         trained = model.read(serde_by_name(model.artifact.serde, self.serde))
         outcome = self.predict(rows, trained, context)
+        outcome = in_row_order(outcome, rows.to_arrow(), is_joined=True)
         table = data.to_arrow()
         predictions = prediction_array(outcome, table.num_rows)
         named = None if categories is None else classes_among(categories)

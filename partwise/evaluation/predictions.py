@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from partwise.connector.returned_rows import returned_table
 from partwise.connector.vectors import matrix_of
 from partwise.errors import ColumnError, InputError
 
@@ -14,8 +15,10 @@ def prediction_array(outcome: Any, n_rows: int) -> np.ndarray:
     """Return predictions as doubles, in which what is missing is NaN.
 
     They may be an array, list, Series, frame or table of shape (n,), (n, 1) or (n, classes); null,
-    None, NA and what is masked are missing. Returned is the shape (n,), or (n, classes) for two
-    columns or more.
+    None, NA and what is masked are missing. Of a mapping, frame or table with a column
+    "prediction", the others are no predictions: its bounds, for example. A single value in a
+    mapping is that of all rows. Returned is the shape (n,), or (n, classes) for two columns or
+    more.
     """
     try:
         values = _doubles(outcome)
@@ -23,6 +26,8 @@ def prediction_array(outcome: Any, n_rows: int) -> np.ndarray:
         raise InputError(
             f"The predictions, a {type(outcome).__name__}, are not numbers: {error}"
         ) from error
+    if isinstance(outcome, Mapping) and values.ndim == 0:
+        values = np.full(n_rows, values)
     if values.ndim not in (1, 2) or len(values) != n_rows or 0 in values.shape[1:]:
         raise InputError(
             f"The model predicts an array of shape {values.shape} for {n_rows} rows: one prediction"
@@ -35,21 +40,15 @@ def prediction_array(outcome: Any, n_rows: int) -> np.ndarray:
 def _doubles(outcome: Any) -> np.ndarray:
     if isinstance(outcome, np.ma.MaskedArray):
         return np.where(np.ma.getmaskarray(outcome), np.nan, _as_doubles(outcome.data))
-    kind = type(outcome)
-    if kind.__module__.partition(".")[0] == "pandas":
-        is_series = kind.__name__ == "Series"
-        outcome = outcome.to_frame("prediction") if is_series else outcome
-        found = matrix_of(pa.Table.from_pandas(outcome, preserve_index=False))
-        return _as_doubles(found[:, 0] if is_series else found)
-    if isinstance(outcome, pa.Array | pa.ChunkedArray):
-        return _as_doubles(matrix_of(pa.table({"prediction": outcome}))[:, 0])
     if isinstance(outcome, Mapping) and "prediction" in outcome:
-        # Beside it stand its bounds, or quantiles.
         return _doubles(outcome["prediction"])
-    if isinstance(outcome, Mapping):
-        return _as_doubles(matrix_of(pa.table(dict(outcome))))
-    if hasattr(outcome, "__arrow_c_stream__") and hasattr(outcome, "columns"):
-        return _as_doubles(matrix_of(pa.table(outcome)))
+    of_columns = hasattr(outcome, "__arrow_c_stream__") and hasattr(outcome, "columns")
+    is_pandas = type(outcome).__module__.partition(".")[0] == "pandas"
+    if of_columns or is_pandas or isinstance(outcome, Mapping | pa.Array | pa.ChunkedArray):
+        table = returned_table(outcome, "prediction")
+        if "prediction" in table.column_names:
+            return _as_doubles(matrix_of(table.select(["prediction"]))[:, 0])
+        return _as_doubles(matrix_of(table))
     return _as_doubles(np.asarray(outcome))
 
 

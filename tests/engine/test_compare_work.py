@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -12,7 +13,7 @@ from partwise.connector.data_connector import DataConnector
 from partwise.engine.compare_work import CompareWork
 from partwise.engine.outcome import Produced
 from partwise.evaluation.scores import find_metric
-from partwise.outcomes import PartitionStatus
+from partwise.outcomes import PartitionStatus, Result
 from partwise.tables.classes import class_array, with_classes
 
 ROWS = 60
@@ -97,6 +98,22 @@ def test_one_that_raises_has_no_value_and_says_why():
     assert found.candidate == "sales@1"
     with pytest.raises(ValueError, match="no such column"):
         compared(stored(0, raises), stored(1, raises))
+
+
+def test_predictions_stand_beside_their_rows_as_in_inference():
+    """In any order, by their index; as a `Result`; with bounds beside them."""
+
+    def by_x(table):
+        frame = table.to_pandas().sort_values("x", ascending=False)
+        return pd.Series(frame["x"] + 1.0, index=frame.index)
+
+    def with_bounds(table):
+        predictions = by_x(table)
+        return pd.DataFrame({"low": predictions - 9, "prediction": predictions})
+
+    models = [stored(0, by_x), stored(1, lambda table: Result(by_x(table))), stored(2, with_bounds)]
+    found = compared(*models)
+    assert [found.metrics[f"rmse/{name}"] for name in NAMES] == [1, 1, 1]
 
 
 def test_a_tie_is_nobodys():

@@ -76,6 +76,22 @@ def test_several_columns_stay_several_and_one_row_is_no_scalar():
 
 
 @pytest.mark.parametrize(
+    "way", [dict, pd.DataFrame, pa.table, pl.DataFrame], ids=lambda way: way.__name__
+)
+def test_what_stands_beside_a_column_named_prediction_is_no_prediction(way):
+    """Of two classes, two columns would be read as probabilities."""
+    columns = {"low": NUMBERS - 1, "prediction": NUMBERS, "note": ["a", "b", "c", "d"]}
+    np.testing.assert_array_equal(prediction_array(way(columns), N), NUMBERS)
+
+
+def test_a_single_value_in_a_mapping_is_that_of_all_rows():
+    np.testing.assert_array_equal(prediction_array({"prediction": 5.0}, N), np.full(N, 5.0))
+    np.testing.assert_array_equal(prediction_array({"prediction": None}, N), np.full(N, nan))
+    several = prediction_array({"prediction_0": NUMBERS, "prediction_1": 0.5}, N)
+    np.testing.assert_array_equal(several, np.column_stack([NUMBERS, np.full(N, 0.5)]))
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         np.ones((1, N)), np.ones(N - 1), np.ones(1), np.ones((N, 1, 1)), np.ones((N, 0)),
