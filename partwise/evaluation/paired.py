@@ -31,11 +31,9 @@ def confidence(metric: Metric, better: Predicted, worse: Predicted) -> float:
     It is 1 less the chance of such a difference between equally good ones: from 0 to 1, and 0.5
     where they do not differ. NaN where nobody can tell: of one row, or a metric without a value.
     """
-    losses = _ROW_LOSSES.get(metric.name.partition(":")[0])
+    losses = _row_losses(metric)
     if losses is None:
         return _by_bootstrap(metric, better, worse)
-    if metric.name.startswith("pinball:"):
-        losses = _pinball(float(metric.name.partition(":")[2]))
     with np.errstate(over="ignore", invalid="ignore"):
         gains = losses(worse.labels, worse.predictions) - losses(better.labels, better.predictions)
     return t_confidence(gains)
@@ -47,14 +45,12 @@ def worse_confidence(metric: Metric, now: Predicted, then: float, rows_then: int
     By Student's t of each row's loss, as if losses spread as much then as now. NaN where nobody can
     tell: of one row, or a metric that is no mean over rows.
     """
-    name = metric.name.partition(":")[0]
+    name = metric.built_in
     mean_then = _MEANS[name](then) if name in _MEANS else then
-    losses = _ROW_LOSSES.get(name)
+    losses = _row_losses(metric)
     count = len(now.labels)
     if losses is None or name == "wape" or count < 2:
         return math.nan
-    if metric.name.startswith("pinball:"):
-        losses = _pinball(float(metric.name.partition(":")[2]))
     with np.errstate(over="ignore", invalid="ignore"):
         found = losses(now.labels, now.predictions)
         excess, spread = float(found.mean()) - mean_then, float(found.std(ddof=1))
@@ -134,6 +130,12 @@ def _taken(predicted: Predicted, rows: np.ndarray) -> Predicted:
         history=predicted.history,
         season=predicted.season,
     )
+
+
+def _row_losses(metric: Metric) -> RowLosses | None:
+    """Return what each row adds to a metric; None: it is a function, or no mean over rows."""
+    name, _, quantile = metric.built_in.partition(":")
+    return _pinball(float(quantile)) if quantile else _ROW_LOSSES.get(name)
 
 
 def _of_label(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:

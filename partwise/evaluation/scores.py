@@ -49,6 +49,13 @@ class Metric:
     maximized: bool
     function: Callable[[Predicted], Any]
     """Returns NaN where it has no value, as auc of one class."""
+    built_in: str
+    """The name, if it is one of ours; "" for a function, which may be named like one."""
+
+    @property
+    def is_namesake(self) -> bool:
+        """Whether it is a function named like one of ours, so that a name does not tell which."""
+        return not self.built_in and self.name in _FUNCTIONS
 
     def __call__(self, predicted: Predicted) -> float:
         """Return the value, or NaN where there is none.
@@ -98,12 +105,13 @@ def find_metric(
         False
     """
     function: Callable[[Predicted], Any]
+    built_in = ""
     if not isinstance(metric, str):
         name, function = getattr(metric, "__name__", "score"), _of_function(metric)
     elif metric in _FUNCTIONS:
-        name, function = metric, _FUNCTIONS[metric]
+        name, built_in, function = metric, metric, _FUNCTIONS[metric]
     elif match := _PINBALL.fullmatch(metric):
-        name, function = metric, _pinball(float(match["quantile"]))
+        name, built_in, function = metric, metric, _pinball(float(match["quantile"]))
     elif ":" in metric and load is not None:
         name, function = metric.partition(":")[2], _of_function(load(metric))
     else:
@@ -113,7 +121,7 @@ def find_metric(
             f"{did_you_mean(metric, _FUNCTIONS)}"
         )
     maximized = direction == "maximize" if direction else metric in MAXIMIZED
-    return Metric(name=name, maximized=maximized, function=function)
+    return Metric(name=name, maximized=maximized, function=function, built_in=built_in)
 
 
 def check_metric(metric: Metric, task: Task | None, *, is_backtest: bool) -> None:
@@ -125,14 +133,14 @@ def check_metric(metric: Metric, task: Task | None, *, is_backtest: bool) -> Non
     Raises:
         InputError: With the metric in its message.
     """
-    tasks = _TASKS.get(metric.name.partition(":")[0])
+    tasks = _TASKS.get(metric.built_in.partition(":")[0])
     if tasks is not None and task is not None and task not in tasks:
         fitting = [name for name, its in _TASKS.items() if task in its]
         raise InputError(
             f"The metric {metric.name!r} is none of a {task} model: give {', '.join(fitting)}, or "
             "a function."
         )
-    if metric.name == "mase" and not is_backtest:
+    if metric.built_in == "mase" and not is_backtest:
         raise InputError(
             "The metric 'mase' compares with the season before, so that rows need an order in "
             "time: score with Backtest(time=...)."

@@ -344,7 +344,8 @@ def _with_values(
     """Return models with what is known of how good they were, where they are of the same keys."""
     n = models.models.num_rows
     value, rows = pa.nulls(n, pa.float64()), pa.nulls(n, pa.int64())
-    if tuple(models.key_columns) == tuple(keys):
+    # Under the name of ours stands what ours was, or nobody knows which.
+    if tuple(models.key_columns) == tuple(keys) and not metric.is_namesake:
         measured = _measured(models, store)
         places = pc.index_in(models.models["owner"], measured["owner"].combine_chunks())
         lists = measured["metrics"].combine_chunks()

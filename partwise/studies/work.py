@@ -71,7 +71,7 @@ class ScoredTrainer:
             season=getattr(self.evaluation, "season", 1),
             on_window=report_window,
             # The steps of a trial are either rounds or windows.
-            watch=Watch(metric=metric.name, report=report_round) if len(splits) == 1 else None,
+            watch=Watch(metric=metric.built_in, report=report_round) if len(splits) == 1 else None,
         )
         if isinstance(scored, Skip):
             return scored

@@ -57,7 +57,7 @@ class Watch:
     """Looks on while a model is fitted, so that the fit can be given up."""
 
     metric: str
-    """The name of the metric to be reported."""
+    """The built-in metric to be reported; "" for a function, which no library computes."""
     report: Callable[[int, float], None]
     """Called with a round and the metric of the rows scored on; raises to give the fit up. A
     library that cannot compute the metric does not call it."""

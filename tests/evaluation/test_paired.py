@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partwise.evaluation.paired import RESAMPLES, confidence, student_t, t_confidence
+from partwise.evaluation.paired import (
+    RESAMPLES,
+    confidence,
+    student_t,
+    t_confidence,
+    worse_confidence,
+)
 from partwise.evaluation.scores import Predicted, find_metric
 from tests.lazily import Lazily
 
@@ -98,6 +104,23 @@ def test_a_function_is_resampled_and_the_same_rows_give_the_same():
     assert sum(confidence(metric, *each) for each in (unclear, unclear[::-1])) == pytest.approx(1)
     one = Predicted(labels=np.zeros(1), predictions=np.ones(1))
     assert math.isnan(confidence(metric, one, one))
+
+
+def test_a_function_named_like_a_built_in_metric_is_no_such_metric():
+    """That predictions are near is not all: too little costs ten times too much."""
+
+    def mae(labels, predictions):
+        gains = predictions - labels
+        return np.where(gains < 0, -10 * gains, gains).mean()
+
+    generator = np.random.default_rng(7)
+    labels, noise = generator.normal(size=(2, ROWS))
+    low, high = (
+        Predicted(labels=labels, predictions=labels + by + noise / 10) for by in (-1.0, 1.5)
+    )
+    assert confidence(find_metric("mae"), high, low) < 0.001
+    assert confidence(find_metric(mae), high, low) == RESAMPLES / (RESAMPLES + 1)
+    assert math.isnan(worse_confidence(find_metric(mae), low, 1.5, ROWS))
 
 
 @given(st.integers(0, 10_000), st.sampled_from([0.5, 0.9]))

@@ -100,6 +100,18 @@ def test_a_function_is_a_metric_by_itself_and_by_its_name():
     assert find_metric(maximum_error, "maximize").loss(3.0) == -3.0
 
 
+@pytest.mark.parametrize("name", ["accuracy", "mase", "pinball"])
+def test_a_function_fits_anything_though_it_has_the_name_of_a_built_in_metric(name):
+    def function(labels, predictions):
+        return 0.0
+
+    function.__name__ = name
+    found = find_metric(function)
+    assert (found.name, found.built_in) == (name, "")
+    for task in ("regression", "binary", "multiclass"):
+        check_metric(found, task, is_backtest=False)
+
+
 @pytest.mark.parametrize(
     ("metric", "direction", "better", "worse"),
     [("rmse", "", 1.0, 2.0), ("auc", "", 0.9, 0.8), ("accuracy", "", 1.0, 0.0),

@@ -8,12 +8,15 @@ import time
 import pyarrow as pa
 import pytest
 
+from partwise.connector.context import PartitionContext
+from partwise.connector.data_connector import DataConnector
 from partwise.engine.assignment import Execution, work_file
 from partwise.engine.driver.payload import pack_work
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.worker.child import discard_child, end_marked
 from partwise.engine.worker.machine_slots import SharedMachine
 from partwise.engine.works import TrainWork
+from partwise.evaluation import HoldoutFraction
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import PartitionStatus, Result, Skip
 from partwise.ranks.staging import rank_source
@@ -25,7 +28,8 @@ from partwise.sources.opening import open_source
 from partwise.studies.assignment import TrialAssignment
 from partwise.studies.host_rows import forget_rows, map_rows
 from partwise.studies.trial_run import TrialRun
-from partwise.studies.work import TrialWork
+from partwise.studies.work import ScoredTrainer, TrialWork
+from partwise.trainers import LightGBMTrainer
 from tests.engine.shards import TestHost
 
 TABLE = pa.table({"trial": [1.0, 2.0, 3.0], "y": [1, 2, 3]})
@@ -214,3 +218,23 @@ def test_a_stop_commits_nothing(try_settings) -> None:
     (receipt,), run = try_settings(train, {}, is_stopped=lambda: time.monotonic() - began > 0.5)
     assert receipt is None
     assert run.partitions.num_rows == 0
+
+
+def test_rounds_report_no_built_in_metric_in_place_of_a_function_of_its_name(monkeypatch):
+    def mae(labels, predictions):
+        return 7.0
+
+    reports = []
+    monkeypatch.setattr(PartitionContext, "report", lambda self, **report: reports.append(report))
+    rows = pa.table({"x": [float(x) for x in range(60)], "y": [float(x % 7) for x in range(60)]})
+    for metric in (mae, "mae"):
+        assert not reports
+        trainer = ScoredTrainer(
+            trainer=LightGBMTrainer(label="y", rounds=3),
+            evaluation=HoldoutFraction(),
+            metric=metric,
+            direction="",
+            fit_on="auto",
+        )
+        trainer(DataConnector(rows), PartitionContext(seed=1))
+    assert len(reports) == 3

@@ -145,6 +145,20 @@ def test_worse_trials_are_given_up_between_rounds_and_windows(table):
         assert len(plain.fits) == 5 * windows + (1 if windows > 1 else 0)
 
 
+def test_no_library_is_asked_for_a_function_named_like_a_built_in_metric(table):
+    """Trials are given up by what they are compared by, and of a function between windows only."""
+
+    def mae(labels, predictions):
+        error = predictions - labels
+        return np.where(error < 0, -50 * error, error).mean()
+
+    for metric, pruned in (("mae", True), (mae, False)):
+        trainer = LightGBMTrainer(label="y", rounds=20)
+        tuned = Tuned(trainer, SPACE, trials=12, pruner="median", metric=metric)
+        result, _ = search(tuned, table)
+        assert (result.metrics["trials_pruned"] > 0) == pruned
+
+
 def test_equal_settings_are_fitted_once(table):
     plain = Plain()
     tuned = Tuned(plain, {"bias": [0.5, 2.0]}, sampler="random", trials=20)

@@ -149,7 +149,7 @@ class Study:
             settings=trial.settings,
             season=question.season,
             on_window=on_window if is_watched else None,
-            watch=Watch(metric=metric.name, report=on_round) if is_watched else None,
+            watch=Watch(metric=metric.built_in, report=on_round) if is_watched else None,
         )
 
     def _keep_better(self, settings: Mapping[str, Any], scored: Score) -> None:
