@@ -18,7 +18,7 @@ from partwise.evaluation.scores import find_metric
 from partwise.outcomes import PartitionStatus, Result, Skip
 from partwise.trainers import resolve_trainer
 from partwise.trainers.candidate import Watch, score
-from partwise.trainers.choosing.choice import Choice, conclude
+from partwise.trainers.choosing.choice import Choice, Question, conclude
 from partwise.trainers.ready.boosting import BoostingTrainer
 
 MOST_REPORTS = 25
@@ -64,11 +64,13 @@ class ScoredTrainer:
         def report_window(place: int, value: float) -> None:
             context.report(step=place, metric=value)
 
+        season = getattr(self.evaluation, "season", 1)
+        question = Question(splits=splits, metric=metric, season=season)
         scored = score(
             rows,
             splits,
             metric,
-            season=getattr(self.evaluation, "season", 1),
+            season=season,
             on_window=report_window,
             # The steps of a trial are either rounds or windows.
             watch=Watch(metric=metric.built_in, report=report_round) if len(splits) == 1 else None,
@@ -76,7 +78,7 @@ class ScoredTrainer:
         if isinstance(scored, Skip):
             return scored
         choice, intervals = Choice(rows=rows, score=scored), self.trainer.intervals
-        return conclude(choice, self.fit_on, self.evaluation, metric, intervals)
+        return conclude(choice, self.fit_on, self.evaluation, question, intervals)
 
     def label_classes(self, schema: pa.Schema) -> tuple[str, pa.Array] | None:
         """Return the label and its classes, which the trainer names; None: it names none."""

@@ -120,7 +120,7 @@ def test_a_trainer_has_the_same_score_alone_and_as_a_candidate():
     trainer = LightGBMTrainer(label="y", features=FEATURES, rounds=10)
     alone, _ = train(trainer.model_copy(update={"holdout": BACKTEST}))
     best, _ = train(Best([trainer], holdout=BACKTEST))
-    for name in ("holdout_rmse", "holdout_mae", "windows", "rounds"):
+    for name in ("holdout_rmse", "holdout_mae", "holdout_rows", "windows", "rounds"):
         assert best.metrics[name] == alone.metrics[name]
     assert best.model.model_to_string() == alone.model.model_to_string()
 

@@ -97,6 +97,8 @@ def test_nothing_worse_than_its_own_settings_is_kept(table, trainer, pruner, hol
         each.check(table.schema, key_columns=())
     result, trials = search(tuned, table)
     assert result.metrics["holdout_rmse"] <= result.metrics["untuned_rmse"]
+    rows = {"fraction": 30, "backtest": 45, "cross_validation": 150}
+    assert result.metrics["holdout_rows"] == rows[holdout.kind]
     assert result.metrics["trials"] == len(trials["trials"]) == 14
     assert trials["trials"][0]["settings"] == {}
     if pruner == "none":

@@ -305,7 +305,7 @@ class Best(HoldoutTrainer):
         for name, candidate in named.items():
             own = context.with_params(_params_of(name, named, context.params), uploads=True)
             answers.append(_ask(name, candidate, rows, own, question))
-        kept, answers = self._keep(answers, metric)
+        kept, answers = self._keep(answers, question)
         context.upload(_document(answers, kept), ARTIFACT)
         if kept is None:
             return _none_of(answers)
@@ -323,7 +323,7 @@ class Best(HoldoutTrainer):
         return Result(result.model, {**result.metrics, **more, **scores}, answer.name)
 
     def _keep(
-        self, answers: list[_Answer], metric: Metric
+        self, answers: list[_Answer], question: Question
     ) -> tuple[tuple[_Answer, Result] | None, list[_Answer]]:
         """Return the best answer that comes to a model, and all answers.
 
@@ -336,7 +336,7 @@ class Best(HoldoutTrainer):
                 continue
             try:
                 result = conclude(
-                    answer.choice, self.fit_on, self.evaluation, metric, self.intervals
+                    answer.choice, self.fit_on, self.evaluation, question, self.intervals
                 )
             except MemoryError:
                 raise

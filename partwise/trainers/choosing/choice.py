@@ -99,15 +99,18 @@ def conclude(
     choice: Choice,
     fit_on: FitOn,
     evaluation: Evaluation,
-    metric: Metric,
+    question: Question,
     intervals: Sequence[float] = (),
 ) -> Result | Skip:
     """Return the model that is kept of a choice, with its metrics."""
     kept = fit_kept(choice.rows, choice.score, fit_on, evaluation, choice.settings)
     if isinstance(kept, Skip):
         return kept
-    metrics = {f"holdout_{name}": value for name, value in choice.score.metrics.items()}
-    metrics[f"holdout_{metric.name}"] = choice.score.value
+    metrics: dict[str, float] = {
+        "holdout_rows": int(sum(split.test.sum() for split in question.splits)),
+        **{f"holdout_{name}": value for name, value in choice.score.metrics.items()},
+    }
+    metrics[f"holdout_{question.metric.name}"] = choice.score.value
     if kept.rounds is not None:
         metrics["rounds"] = kept.rounds
     model, of_intervals = with_intervals(kept.model, choice.score, intervals)

@@ -314,7 +314,7 @@ class Tuned(HoldoutTrainer):
             return choice
         for name, content in choice.artifacts.items():
             context.upload(content, name)
-        return conclude(choice, self.fit_on, self.evaluation, question.metric, self.intervals)
+        return conclude(choice, self.fit_on, self.evaluation, question, self.intervals)
 
     def choose(
         self, data: DataConnector, context: PartitionContext, question: Question
