@@ -6,7 +6,7 @@ given by whoever predicts, since they do not say it themselves.
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -180,6 +180,11 @@ class LagModel(CompositeModel):
     direct: bool
     """Whether there is one for each step."""
 
+    @property
+    def format_version(self) -> int:
+        """See `PlainModel.format_version`."""
+        return 3 if self.scale.last_instant is None else 4
+
     def predict_with(self, table: pa.Table, predict: PredictWith) -> Any:
         """Predict rows; see `CompositeModel.predict_with`."""
         steps = steps_of(table, self.time, self.scale)
@@ -223,4 +228,4 @@ class LagModel(CompositeModel):
 
     def to_json(self) -> dict[str, Any]:
         """Return the model as JSON has it."""
-        return {**PlainModel.to_json(self), "scale": asdict(self.scale)}
+        return {**PlainModel.to_json(self), "scale": self.scale.to_json()}

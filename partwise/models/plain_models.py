@@ -103,6 +103,8 @@ class ForecastModel(PlainModel):
     @property
     def format_version(self) -> int:
         """See `PlainModel.format_version`."""
+        if self.scale.last_instant is not None:
+            return 4
         return 2 if self.scale.unit == "business_days" else 1
 
     def predict(self, table: pa.Table) -> np.ndarray:
@@ -115,7 +117,7 @@ class ForecastModel(PlainModel):
 
     def to_json(self) -> dict[str, Any]:
         """Return the model as JSON has it."""
-        return {**PlainModel.to_json(self), "scale": asdict(self.scale)}
+        return {**PlainModel.to_json(self), "scale": self.scale.to_json()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +29,16 @@ class StepScale:
     step: float
     zone: str = ""
     """Steps are counted by the clocks of this time zone; empty: times have none."""
+    last_instant: int | None = None
+    """Microseconds of UTC, since clocks that are put back show an hour twice; None: months and
+    business days do not need it, times have no zone, or the model was kept before 2026-12."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON has it, and earlier releases know it."""
+        values = asdict(self)
+        if self.last_instant is None:
+            del values["last_instant"]
+        return values
 
     def steps(self, column: pa.ChunkedArray, what: str) -> np.ndarray:
         """Return by how many steps rows are after the last one trained on; integers, shape (n,).
@@ -47,8 +57,11 @@ class StepScale:
             _check_business_days(times.numbers, what)
         after = _scaled(times.numbers, self.unit) - self.last
         steps = np.rint(after / self.step).astype(np.int64)
+        is_after = after > 0
+        if self.last_instant is not None:
+            is_after |= _in_microseconds(column).numbers > self.last_instant
         # A row that is after the last one, by less than half a step, is ahead of it all the same.
-        return np.where(after > 0, np.maximum(steps, 1), steps)
+        return np.where(is_after, np.maximum(steps, 1), steps)
 
 
 def scale_of(column: pa.ChunkedArray, *, business_days: bool = False) -> StepScale | None:
@@ -70,7 +83,17 @@ def scale_of(column: pa.ChunkedArray, *, business_days: bool = False) -> StepSca
     if unit and _are_months(distinct):
         unit = "months"
         distinct = np.unique(_scaled(distinct, unit))
-    return StepScale(unit=unit, last=distinct[-1].item(), step=_step_of(distinct), zone=zone)
+    last_instant = None
+    if unit == "us" and zone:
+        instants = _in_microseconds(column)
+        last_instant = instants.numbers[instants.present].max().item()
+    return StepScale(
+        unit=unit,
+        last=distinct[-1].item(),
+        step=_step_of(distinct),
+        zone=zone,
+        last_instant=last_instant,
+    )
 
 
 def is_of_business_days(column: pa.ChunkedArray) -> bool:
@@ -129,6 +152,10 @@ def _local_times(column: pa.ChunkedArray, zone: str) -> Times:
     if zone and pa.types.is_timestamp(column.type) and column.type.tz is not None:
         # As clocks show them: days are then equally long, also those with a change of the clocks.
         column = local_times(column.cast(pa.timestamp(column.type.unit, zone)))
+    return _in_microseconds(column)
+
+
+def _in_microseconds(column: pa.ChunkedArray) -> Times:
     times = times_of(column)
     if times.unit != "ns":
         return times

@@ -75,6 +75,18 @@ def test_a_summer_after_2037_has_its_hours_and_steps():
     assert scale.last % 86_400_000_000 == 0
 
 
+@pytest.mark.parametrize("unit", ["s", "ns"])
+def test_rows_of_the_hour_that_clocks_show_twice_are_after_those_before(unit):
+    # Clocks of Berlin go back at 01:00 UTC; the last row is at 02:30 of summer.
+    begin = int(datetime(2025, 10, 25, 22, 30, tzinfo=UTC).timestamp())
+    halves = np.arange(9) * AN_HOUR // 2 + begin
+    scale = scale_of(column(halves[:5], "Europe/Berlin", unit))
+    known = scale.steps(column(halves[:5], "Europe/Berlin", unit), "The time column")
+    assert known.tolist() == [-4, -3, -2, -1, 0]
+    after = scale.steps(column(halves[5:], "Europe/Berlin", unit), "The time column")
+    assert after.tolist() == [1, 1, 1, 2]
+
+
 def test_offsets_and_sliced_chunks_stay_themselves():
     late = [2_500_000_000, None, 2_600_000_000]
     fixed = column(late, "+05:45")

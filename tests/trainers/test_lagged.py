@@ -56,6 +56,32 @@ def predict(model, table):
     return default_predict(DataConnector(table), model, PartitionContext()).tolist()
 
 
+def test_the_hour_that_clocks_show_twice_is_forecast_from_its_first_time(tmp_path):
+    # Of Berlin: 00:00 UTC is 02:00, and so is 01:00, when it is winter.
+    hours = pa.array(np.arange("2025-10-20T00", "2025-10-27T01", dtype="M8[h]").astype("M8[us]"))
+    hours = hours.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", "Europe/Berlin"))
+    table = pa.table({"at": hours, "y": np.arange(169.0)})
+    trainer = Lagged(LINEAR, lags=(1, 24), time="at", horizon=48)
+    backtest = Backtest(time="at", horizon="24h")
+    found = train(trainer.model_copy(update={"holdout": backtest}), table)
+    assert found.metrics["holdout_rows"] == 24
+    model = train(trainer, table.slice(0, 145)).model
+    asked = table.select(["at"]).slice(145)
+    forecast = predict(model, asked)
+    assert forecast[0] == forecast[1] == pytest.approx(145)
+    path = str(tmp_path / "model.json")
+    PlainSerde().write(model, path)
+    assert predict(PlainSerde().read(path), asked) == forecast
+    # As it was kept before it knew the instant of its last row.
+    kept = json.loads(Path(path).read_text())
+    del kept["scale"]["last_instant"]
+    Path(path).write_text(json.dumps({**kept, "format_version": 3}))
+    old = PlainSerde().read(path)
+    assert predict(old, asked.slice(1)) == pytest.approx(forecast[1:])
+    with pytest.raises(InputError, match="a row is at step 0"):
+        predict(old, asked)
+
+
 def days(count, start="2026-01-05"):
     return np.datetime64(start) + np.arange(count)
 

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from partwise.errors import SerdeError
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Of what an earlier release would misread; of all else it is 1."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -259,6 +260,8 @@ class ForecastTrainer(PlainTrainer):
         # A place of the season that no row is at has the mean of all.
         values = np.full(season, means.mean())
         values[(places - 1) % season] = means  # the last of each place stays
+        # An hour that clocks show twice is the same place of the season both times.
+        scale = replace(scale, last_instant=None)
         return ForecastModel(time=self._time_column(), scale=scale, values=values, repeats=True)
 
 
