@@ -1,6 +1,8 @@
 """Forecasts by time: scored on what is after the rows trained on, and kept of all rows."""
 
 import json
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -44,9 +46,9 @@ def days(count, start="2026-01-05"):
     return np.datetime64(start) + np.arange(count)
 
 
-def train(trainer, table, seed=3):
+def train(trainer, table, seed=3, **params):
     trainer.check(table.schema, frozenset(), ())
-    context = PartitionContext(key="s", seed=seed, link=MemoryLink())
+    context = PartitionContext(key="s", seed=seed, link=MemoryLink(), params=params)
     return trainer(DataConnector(table), context)
 
 
@@ -292,6 +294,42 @@ def test_a_row_soon_after_the_last_one_is_ahead_of_it():
     assert model.scale.step == 7 * 86_400_000_000
     after = days(3, "2026-01-20")  # the last row is at 2026-01-19
     assert predict(model, after) == predict(model, days(1, "2026-01-26")) * 3
+
+
+def test_params_of_a_partition_are_for_the_season_before_too():
+    table = pa.table({"day": days(21), "y": np.tile(np.arange(7.0), 3)})
+    trainer = SeasonalNaive(**BY_DAY, season=2)
+    model = train(trainer, table, season=7.0, other=None).model
+    assert predict(model, days(7, "2026-01-26")) == list(range(7))
+    chosen = train(Best([trainer, Mean()]), table, seasonal_naive={"season": 7})
+    assert chosen.candidate == "seasonal_naive"
+    assert chosen.metrics["holdout_rmse"] == 0
+    with pytest.raises(InputError, match="no parameter 'saeson': it has season alone"):
+        train(trainer, table, saeson=7)
+    for wrong in (0, 2.5, "7", float("nan")):
+        with pytest.raises(InputError, match=f"season is {wrong!r}: give a whole number"):
+            train(trainer, table, season=wrong)
+    tuned = Tuned(trainer, {"saeson": choice([2, 7])}, trials=2)
+    with pytest.raises(InputError, match="no parameter 'saeson'"):
+        tuned.check(table.schema)
+
+
+def test_params_of_a_partition_are_for_statsforecast_too(monkeypatch):
+    class Given:
+        def __init__(self, season_length, alias=""):
+            self.season_length = season_length
+
+        def forecast(self, y, h):
+            return {"mean": np.full(h, self.season_length)}
+
+    fake = SimpleNamespace(models=SimpleNamespace(Given=Given))
+    monkeypatch.setitem(sys.modules, "statsforecast", fake)
+    trainer = StatsForecast("Given", **BY_DAY, season=2, holdout=None)
+    table = series(days(20))
+    assert train(trainer, table, alias=None).model.values[0] == 2
+    assert train(trainer, table, season_length=7).model.values[0] == 7
+    with pytest.raises(InputError, match="Given of statsforecast has no parameter 'season'"):
+        train(trainer, table, season=7)
 
 
 @pytest.mark.slow

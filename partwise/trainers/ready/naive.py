@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,13 +17,14 @@ from partwise.evaluation import Backtest, HoldoutByTime, by_time
 from partwise.models.plain_models import ConstantModel, ForecastModel, PlainModel
 from partwise.outcomes import Skip
 from partwise.settings import kind_field
+from partwise.tables.column_names import names_in_words
 from partwise.tables.steps import is_of_business_days, scale_of
 from partwise.tables.times import check_time_column, times_of
 from partwise.trainers.candidate import Fit
 from partwise.trainers.scored import ScoredTrainer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from partwise.connector.context import PartitionContext
     from partwise.connector.data_connector import DataConnector
@@ -80,6 +82,10 @@ class PlainTrainer(ScoredTrainer):
             f"A {self.kind} model of several classes needs to know them all, as a partition may "  # type: ignore[attr-defined]
             "lack one: name them, as in classes=[0, 1, 2] (--classes 0,1,2)."
         )
+
+    def _given(self, rows: PreparedPlain, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the partition's share of the run's params, and what a trial sets over it."""
+        return {k: v for k, v in rows.context.params.items() if v is not None} | dict(settings)
 
     @abstractmethod
     def _fit(
@@ -291,7 +297,19 @@ class SeasonalNaive(ForecastTrainer):
         test: np.ndarray | None,
         settings: Mapping[str, Any],
     ) -> ForecastModel | Skip:
-        return self._season_before(rows, train, test, int(settings.get("season", self.season)))
+        given = self._given(rows, settings)
+        self.check_settings(given)
+        season = given.get("season", self.season)
+        if not isinstance(season, numbers.Real) or season < 1 or season % 1:
+            raise InputError(f"season is {season!r}: give a whole number of steps, 1 or more.")
+        return self._season_before(rows, train, test, int(season))
+
+    def check_settings(self, names: Collection[str]) -> None:
+        """Refuse names that no partition and no trial can set."""
+        if unknown := [name for name in names if name != "season"]:
+            raise InputError(
+                f"SeasonalNaive has no parameter {names_in_words(unknown)}: it has season alone."
+            )
 
 
 class LastValue(ForecastTrainer):

@@ -95,8 +95,7 @@ class _ScikitLearnTrainer(TabularTrainer, PlainTrainer):
             )
 
     def _params(self, rows: PreparedPlain, settings: Mapping[str, Any]) -> dict[str, Any]:
-        of_partition = {k: v for k, v in rows.context.params.items() if v is not None}
-        params = {**self.params, **of_partition, **settings}
+        params = {**self.params, **self._given(rows, settings)}
         if "class_weight" in params:
             weights = self._class_weight(params["class_weight"], rows.table.schema)
             params["class_weight"] = weights

@@ -10,9 +10,11 @@ import numpy as np
 from pydantic import ConfigDict, Field, JsonValue
 
 from partwise.errors import InputError
+from partwise.formatting import did_you_mean
 from partwise.models.plain_models import ForecastModel
 from partwise.outcomes import Skip
 from partwise.settings import kind_field
+from partwise.tables.column_names import names_in_words
 from partwise.trainers.ready.naive import MOST_GAPS, ForecastTrainer, PreparedPlain
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ class StatsForecast(ForecastTrainer):
         test: np.ndarray | None,
         settings: Mapping[str, Any],
     ) -> ForecastModel | Skip:
-        params = {"season_length": self.season, **self.params, **settings}
+        params = {"season_length": self.season, **self.params, **self._given(rows, settings)}
         series = self._series(rows, train, test, params["season_length"])
         if isinstance(series, Skip):
             return series
@@ -112,7 +114,12 @@ class StatsForecast(ForecastTrainer):
             warnings.simplefilter("ignore")
             # Some classes, such as Naive, know no season.
             known = inspect.signature(kind).parameters
-            if self.season == 1 and "season_length" not in known:
+            if params["season_length"] == 1 and "season_length" not in known:
                 params = {name: params[name] for name in params if name != "season_length"}
+            if unknown := [name for name in params if name not in known]:
+                raise InputError(
+                    f"{self.model} of statsforecast has no parameter {names_in_words(unknown)}."
+                    f"{did_you_mean(unknown[0], known)}"
+                )
             forecast = kind(**params).forecast(y=series, h=horizon)
         return np.asarray(forecast["mean"], dtype=np.float64)
