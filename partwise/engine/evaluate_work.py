@@ -37,6 +37,7 @@ from partwise.tables.column_names import names_in_words
 from partwise.tables.features import label_numbers
 from partwise.tables.keys.partition_keys import KeyColumn, hash_keys, normalize_keys
 from partwise.tables.parquet_types import storable
+from partwise.tables.sorting import sortable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +119,7 @@ class EvaluateWork:
         numbers = label_numbers(self.label, actual[self.label], classes)
         places = np.flatnonzero(np.isfinite(numbers))
         if self.latest_by:
-            times = actual[self.latest_by]
+            times = sortable(actual[self.latest_by], f"latest_by, {self.latest_by!r},")
             # Nulls come last: they are to come first.
             order = np.roll(pc.sort_indices(times).to_numpy(), times.null_count)
             places = order[np.isin(order, places)]

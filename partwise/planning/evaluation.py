@@ -44,6 +44,7 @@ from partwise.store.store import Store
 from partwise.tables.calendar import in_zones
 from partwise.tables.column_names import columns_there, names_in_words
 from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes, key_columns
+from partwise.tables.sorting import sortable
 from partwise.trainers import resolve_trainer
 
 _SOURCE = "is_prediction"
@@ -257,6 +258,9 @@ def prepare_evaluation(
     latest = [call.latest_by] if call.latest_by else []
     if missing := [name for name in latest if name not in source.schema.names]:
         raise ColumnError(f"latest_by is {missing[0]!r}; {columns_there(source.schema.names)}")
+    for name in latest:
+        nothing = pa.chunked_array([pa.nulls(1, source.schema.field(name).type)])
+        sortable(nothing, f"latest_by, {name!r},")
     predicted = {*predictions.columns, *MODEL_COLUMNS}
     wanted = list(dict.fromkeys([*names, *on, label, *latest]))
     measures_drift = call.drift == "measure" and any(

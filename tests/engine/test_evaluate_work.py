@@ -123,3 +123,18 @@ def test_it_is_compared_with_the_level_that_answered() -> None:
     unknown = evaluated(rows, model(1, None, None)).metrics
     assert "value_then" not in unknown
     assert "confidence" not in unknown
+
+
+@pytest.mark.parametrize(
+    ("entered", "latest"),
+    [
+        (pa.array([5.0, math.nan, 4.0, None]), 1.0),
+        (pa.array([math.nan, None, math.nan, None]), 3.0),
+        (pa.array(["v2", "v1", "v1", None]).dictionary_encode(), 1.0),
+    ],
+)
+def test_the_latest_label_has_the_largest_value_which_nan_is_not(entered, latest):
+    rows = table([(1, y, 0) for y in (1.0, 2.0, 3.0)], {1: 0.0})
+    rows = rows.set_column(rows.column_names.index("entered"), "entered", entered)
+    found = evaluated(rows, latest_by="entered")
+    assert found.rows["y"].to_pylist() == [latest]

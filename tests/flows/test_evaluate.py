@@ -196,6 +196,9 @@ def test_rows_that_nobody_could_join_are_refused_before_any_work(evaluate, store
         evaluate(rows, prediction="forecast")
     with pytest.raises(ColumnError, match="latest_by"):
         evaluate(rows, latest_by="entered")
+    lists = pa.array([[1]] * rows.num_rows)
+    with pytest.raises(ColumnError, match=r"latest_by, .entered., is list.* no order"):
+        evaluate(rows.append_column("entered", lists), latest_by="entered")
     with pytest.raises(InputError, match="kind 'train'"):
         evaluate(rows, "night")
     with pytest.raises(ColumnError, match="label 'sold'"):

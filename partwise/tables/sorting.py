@@ -1,0 +1,41 @@
+"""Columns of any type whose values have an order, as Arrow (26.0) can sort them."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partwise.errors import ColumnError
+from partwise.tables.dictionaries import decoded, plain_storage
+
+
+def sortable(column: pa.ChunkedArray, what: str) -> pa.ChunkedArray:
+    """Return a column of a type that Arrow sorts, in which NaN is null.
+
+    Ordered categories are their codes, others their values. `what` is what messages call it.
+
+    Raises:
+        ColumnError: Values of its type have no order.
+    """
+    kind = column.type
+    if pa.types.is_dictionary(kind) and kind.ordered:
+        codes = [chunk.indices for chunk in column.unify_dictionaries().chunks]
+        return pa.chunked_array(codes, kind.index_type)
+    plain = _sorted_as(plain_storage(kind))
+    column = pa.chunked_array([decoded(chunk).cast(plain) for chunk in column.chunks], plain)
+    try:
+        pc.sort_indices(column.slice(0, 1))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise ColumnError(
+            f"{what} is {kind}, whose values have no order: name a column of numbers, times or "
+            "text."
+        ) from error
+    if pa.types.is_floating(plain):
+        return pc.if_else(pc.is_nan(column), pa.scalar(None, plain), column)
+    return column
+
+
+def _sorted_as(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
+        return pa.decimal128(kind.precision, kind.scale)
+    return kind
