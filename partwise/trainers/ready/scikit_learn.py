@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
+_NOT_MET = -1e3
+"""The intercept of a class that was not met: it has next to no probability."""
+
+
 class _ScikitLearnTrainer(TabularTrainer, PlainTrainer):
     """What the two have in common."""
 
@@ -193,11 +197,15 @@ class Linear(_ScikitLearnTrainer):
             fitted = self._estimator()(**params).fit(scaled, labels)
             weights, intercepts = fitted.coef_[:, None], np.array([fitted.intercept_])
         else:
-            n_classes = self._n_classes()
-            if len(np.unique(labels)) < 2:
-                return Skip("one class only among the rows to train on")
-            fitted = self._estimator()(**params).fit(scaled, labels.astype(np.int64))
-            weights, intercepts = _of_classes(fitted, n_classes, self.predicts)
+            n_classes, met = self._n_classes(), np.unique(labels.astype(np.int64))
+            if len(met) == 1:  # which LogisticRegression refuses
+                weights = np.zeros((scaled.shape[1], n_classes))
+                intercepts = np.where(np.arange(n_classes) == met[0], 0.0, _NOT_MET)
+                if self.predicts == "binary":
+                    weights, intercepts = weights[:, :1], np.diff(intercepts)
+            else:
+                fitted = self._estimator()(**params).fit(scaled, labels.astype(np.int64))
+                weights, intercepts = _of_classes(fitted, n_classes, self.predicts)
         return LinearModel(
             design=design,
             centres=centres,
@@ -234,8 +242,7 @@ def _of_classes(fitted: Any, n_classes: int, task: Task) -> tuple[np.ndarray, np
         coefficients = np.hstack([np.zeros_like(coefficients), coefficients])
         intercepts = np.append(0.0, intercepts)
     weights = np.zeros((len(coefficients), n_classes))
-    # A class that was not met has next to no probability.
-    all_intercepts = np.full(n_classes, -1e3)
+    all_intercepts = np.full(n_classes, _NOT_MET)
     weights[:, fitted.classes_] = coefficients
     all_intercepts[fitted.classes_] = intercepts
     return weights, all_intercepts
