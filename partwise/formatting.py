@@ -20,6 +20,9 @@ PICTURES: dict[int, str] = {
     **dict.fromkeys(range(0xD800, 0xE000), "\ufffd"),
 }
 
+TOO_LARGE = "a number beyond 1.8e308, which no double holds: give its logarithm, for example."
+"""The end of a message about a whole number or a fraction of Python."""
+
 STYLES: dict[str, str] = {
     "SUCCESS": "green",
     "DONE": "green",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from partwise.errors import ArtifactNotFoundError, InputError, TrialPruned
-from partwise.formatting import key_text
+from partwise.formatting import TOO_LARGE, key_text
 from partwise.runs.bundle import (
     CATEGORIES_FILENAME,
     LOG_FILENAME,
@@ -291,7 +291,11 @@ class PartitionContext:
                 f"context.report() was given a metric that is a {type(metric).__name__} and no "
                 "number: keep lists and texts by context.upload(values, 'values.json')."
             )
-        gives_up = self._link.report(int(step), float(metric))
+        try:
+            number = float(metric)
+        except OverflowError as error:
+            raise InputError(f"context.report() was given {TOO_LARGE}") from error
+        gives_up = self._link.report(int(step), number)
         self._made.add("a report")
         if gives_up:
             raise TrialPruned(f"the study gave it up at step {step}, with {metric:.6g}")

@@ -23,6 +23,7 @@ from partwise.errors import (
     SerdeError,
     UnkeptModelError,
 )
+from partwise.formatting import TOO_LARGE
 from partwise.models.serdes import ModelSerde, serde_by_name, serde_for
 from partwise.outcomes import PartitionStatus, Result, Skip
 from partwise.runs.bundle import (
@@ -271,7 +272,7 @@ def check_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Return metrics as floats.
 
     Raises:
-        TypeError: A value is not a number, or a name is not a string.
+        TypeError: A value is not a number that a double holds, or a name is not a string.
     """
     checked = {}
     for name, value in metrics.items():
@@ -281,6 +282,8 @@ def check_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
             checked[printable(name)] = float(value)
         except (TypeError, ValueError) as error:
             raise TypeError(f"The metric {name!r} is {value!r}, which is not a number.") from error
+        except OverflowError as error:
+            raise TypeError(f"The metric {name!r} is {TOO_LARGE}") from error
     return checked
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from partwise.choices import Direction, Task
 from partwise.errors import InputError
 from partwise.evaluation.metrics import MAXIMIZED, task_metrics, worst
-from partwise.formatting import did_you_mean
+from partwise.formatting import TOO_LARGE, did_you_mean
 
 _TASKS: dict[str, tuple[Task, ...]] = {
     **dict.fromkeys(("rmse", "mae", "mape", "wape", "smape", "mase", "pinball"), ("regression",)),
@@ -75,6 +75,8 @@ class Metric:
             raise InputError(
                 f"The metric {self.name!r} returned {value!r:.60}, which is not a number."
             ) from error
+        except OverflowError as error:
+            raise InputError(f"The metric {self.name!r} returned {TOO_LARGE}") from error
 
     def loss(self, value: float) -> float:
         """Return the value such that lower is better; what is not finite is worst."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from partwise.errors import InputError
-from partwise.formatting import plain_value, reason
+from partwise.formatting import TOO_LARGE, plain_value, reason
 from partwise.ranks.protocols import Backend, Checkpoints, Exchange, RankRows, Share
 from partwise.renamed import is_called_now
 
@@ -279,12 +279,12 @@ def _divided(values: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, Any
     others: dict[str, Any] = {}
     for name, value in values.items():
         is_other = isinstance(value, str | list | tuple | dict)
-        with suppress(TypeError, ValueError, RuntimeError):
-            if not is_other:
-                # An array of one number is one.
-                numbers[name] = float(value.item() if getattr(value, "size", 0) == 1 else value)
-                continue
         try:
+            with suppress(TypeError, ValueError, RuntimeError):
+                if not is_other:
+                    # An array of one number is one.
+                    numbers[name] = float(value.item() if getattr(value, "size", 0) == 1 else value)
+                    continue
             # Of arrays and tensors with several values.
             others[name] = plain_value(value if is_other else value.tolist())
         except (TypeError, ValueError, AttributeError) as error:
@@ -292,6 +292,8 @@ def _divided(values: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, Any
                 f"context.report() was given {name}, a {type(value).__name__}, which is neither a "
                 f"number nor what JSON holds: {reason(error)}."
             ) from error
+        except OverflowError as error:
+            raise InputError(f"context.report() was given {name}, {TOO_LARGE}") from error
     return numbers, others
 
 

@@ -166,8 +166,11 @@ def test_a_metric_of_yours_has_to_be_a_number(value):
     def own(labels, predictions):
         return value
 
+    predicted = Predicted(labels=NUMBERS, predictions=NUMBERS)
     with pytest.raises(InputError, match=r"The metric 'own' returned .*not a number"):
-        find_metric(own)(Predicted(labels=NUMBERS, predictions=NUMBERS))
+        find_metric(own)(predicted)
+    with pytest.raises(InputError, match=r"The metric '<lambda>' returned a number beyond"):
+        find_metric(lambda *_: 10**400)(predicted)
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from partwise.connector.context import MemoryLink, PartitionContext
+from partwise.engine.works import check_metrics
 from partwise.errors import InputError
 from partwise.ranks.context import RankContext
 from tests.lazily import Lazily
@@ -41,6 +42,15 @@ def test_what_json_does_not_hold_is_refused_and_nothing_of_the_call_set(value) -
     with pytest.raises(InputError, match=r"given bad, a \w+, which is neither a number nor"):
         context.report(loss=1.0, bad=value)
     assert (context.metrics, context.reported) == ({}, {})
+
+
+def test_a_number_that_no_double_holds_is_refused() -> None:
+    with pytest.raises(InputError, match="given tokens, a number beyond"):
+        RankContext(rank=0, world_size=1).report(tokens=10**400)
+    with pytest.raises(InputError, match="given a number beyond"):
+        PartitionContext(link=MemoryLink()).report(step=1, metric=10**400)
+    with pytest.raises(TypeError, match="'tokens' is a number beyond"):
+        check_metrics({"tokens": 10**400})
 
 
 def test_a_step_is_told_with_its_numbers() -> None:

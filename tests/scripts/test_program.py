@@ -29,7 +29,13 @@ def test_a_report_is_found_beside_anything(metrics, others):
 
 @pytest.mark.parametrize(
     "line",
-    [b'{"metrics": 3}', b'{"metrics": {"loss": "low"}}', b'{"metrics": {"a": 1}', b"[" * 5000],
+    [
+        b'{"metrics": 3}',
+        b'{"metrics": {"loss": "low"}}',
+        b'{"metrics": {"a": 1}',
+        b"[" * 5000,
+        b'{"metrics": {"tokens": %d}}' % 10**400,
+    ],
 )
 def test_what_is_no_report_is_output(line):
     assert parse_metrics(line) == {}
