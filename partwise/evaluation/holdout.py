@@ -134,6 +134,14 @@ class HoldoutByTime(Settings):
                     "add an offset such as +00:00 to" if has_zone else "leave the offset out of"
                 )
                 raise ColumnError(f"{what} is {kind}: {change} start={self.start!r}.")
+            is_nano = pa.types.is_timestamp(kind) and kind.unit == "ns"
+            try:
+                _instant(self.start, "ns" if is_nano else "us")
+            except pa.ArrowInvalid as error:
+                raise ColumnError(
+                    f"{what} is {kind}, which holds the years 1678 to 2261, and start is "
+                    f"{self.start!r}: give one of these."
+                ) from error
 
     def mask(self, table: pa.Table, seed: int) -> np.ndarray:  # noqa: ARG002 (as HoldoutFraction)
         """Return which of the rows are held out, as bools of shape (n,)."""
@@ -143,13 +151,18 @@ class HoldoutByTime(Settings):
         if self.start is None:
             first = _first_of_last(np.sort(numbers[present]), self.fraction or _DEFAULT_FRACTION)
         elif isinstance(self.start, str):
-            first = pa.scalar(datetime.fromisoformat(self.start), pa.timestamp(times.unit)).value
+            first = _instant(self.start, times.unit)
         else:
             first = self.start
         if first is None:
             return np.zeros(table.num_rows, dtype=bool)
         late: np.ndarray = present & (numbers >= first)
         return late
+
+
+def _instant(start: str, unit: str) -> int:
+    """Return a date or time as `times_of` counts those of a unit."""
+    return int(pa.scalar(datetime.fromisoformat(start), pa.timestamp(unit)).value)
 
 
 def _first_of_last(ordered: np.ndarray, fraction: float) -> float | None:

@@ -52,7 +52,9 @@ class StepScale:
             raise ColumnError(f"{what} is {column.type}, and was of another kind in training.")
         if not times.present.all():
             missing = int((~times.present).sum())
-            raise ColumnError(f"{what} is null in {missing} rows, which have no place in time.")
+            raise ColumnError(
+                f"{what} is null or infinite in {missing} rows, which have no place in time."
+            )
         if self.unit == "business_days":
             _check_business_days(times.numbers, what)
         after = _scaled(times.numbers, self.unit) - self.last

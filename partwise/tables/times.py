@@ -44,7 +44,21 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def times_of(column: pa.ChunkedArray) -> Times:
-    """Return the times of rows; null and NaN are not present."""
+    """Return the times of rows; what is null, NaN or infinite is not present.
+
+    Raises:
+        ColumnError: A time is beyond the years that microseconds hold, or a number beyond int64.
+    """
+    try:
+        return _times_of(column)
+    except pa.ArrowInvalid as error:
+        raise ColumnError(
+            f"A time of type {column.type} is out of range: {error}. Leave such rows out; whole "
+            "numbers go up to 2^63, and years to 294246."
+        ) from error
+
+
+def _times_of(column: pa.ChunkedArray) -> Times:
     kind, unit = column.type, ""
     if pa.types.is_floating(kind):
         column = column.cast(pa.float64())
@@ -60,7 +74,7 @@ def times_of(column: pa.ChunkedArray) -> Times:
     # Filled, integers stay integers: as doubles, neighbouring nanoseconds would be one.
     numbers = column.fill_null(0).to_numpy()
     if numbers.dtype.kind == "f":
-        present = present & ~np.isnan(numbers)
+        present = present & np.isfinite(numbers)
     return Times(numbers=numbers, present=present, unit=unit)
 
 

@@ -73,9 +73,27 @@ def test_the_last_rows_are_held_out_and_instants_stay_whole(times, fraction):
         assert present.count(max(trained_on)) > room, "one more instant would have fitted"
 
 
-def test_nan_is_no_time():
-    rows = pa.table({"t": [1.0, float("nan"), 3.0, None]})
-    assert HoldoutByTime(column="t", start=0).mask(rows, 0).tolist() == [True, False, True, False]
+def test_nan_and_infinity_are_no_times():
+    rows = pa.table({"t": [1.0, float("nan"), 3.0, None, float("inf"), float("-inf")]})
+    held_out = HoldoutByTime(column="t", start=0).mask(rows, 0)
+    assert held_out.tolist() == [True, False, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pa.array([1, 2**63], pa.uint64()),
+        pa.array([0, 10**13], pa.timestamp("s")),  # the year 318857
+        pa.array([0, 10**13], pa.timestamp("s", "Europe/Paris")),
+    ],
+    ids=str,
+)
+def test_a_time_beyond_the_numbers_there_are_is_refused(times):
+    rows = pa.table({"t": times})
+    with pytest.raises(
+        ColumnError, match=r"^A time of type .* is out of range: .* Leave such rows"
+    ):
+        HoldoutByTime(column="t").mask(rows, 0)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +105,7 @@ def test_nan_is_no_time():
         (pa.date32(), {"start": 3}, "start has to be an ISO 8601 date or time, not 3"),
         (pa.timestamp("us", "UTC"), {"start": "2026-01-01"}, "add an offset such as"),
         (pa.timestamp("us"), {"start": "2026-01-01T00:00+00:00"}, "leave the offset out of"),
+        (pa.timestamp("ns"), {"start": "2300-01-01"}, "holds the years 1678 to 2261, and start is"),
     ],
 )
 def test_a_time_column_that_does_not_fit_is_refused(kind, settings_, message):

@@ -332,6 +332,16 @@ def test_params_of_a_partition_are_for_statsforecast_too(monkeypatch):
         train(trainer, table, season=7)
 
 
+def test_an_infinite_time_is_none():
+    times = np.arange(20.0)
+    times[5] = np.inf
+    table = pa.table({"day": times, "y": np.arange(20.0)})
+    model = train(SeasonalNaive(**BY_DAY, season=2), table).model
+    assert predict(model, np.array([20.0, 21.0])) == [18.0, 19.0]
+    with pytest.raises(ColumnError, match="is null or infinite in 1 rows"):
+        predict(model, np.array([20.0, np.inf]))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("holdout", [HoldoutFraction(), None, HoldoutByTime(column="day")])
 def test_statsforecast_alone_forecasts_business_days_and_weeks(holdout):
