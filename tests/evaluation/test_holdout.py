@@ -86,7 +86,7 @@ def test_nan_and_infinity_are_no_times():
         pa.array([0, 10**13], pa.timestamp("s")),  # the year 318857
         pa.array([0, 10**13], pa.timestamp("s", "Europe/Paris")),
     ],
-    ids=str,
+    ids=lambda times: str(times.type),
 )
 def test_a_time_beyond_the_numbers_there_are_is_refused(times):
     rows = pa.table({"t": times})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numbers
 from abc import abstractmethod
 from dataclasses import replace
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -300,9 +300,10 @@ class SeasonalNaive(ForecastTrainer):
         given = self._given(rows, settings)
         self.check_settings(given)
         season = given.get("season", self.season)
-        if not isinstance(season, numbers.Real) or season < 1 or season % 1:
+        number = float(season) if isinstance(season, Real) else 0.0
+        if number < 1 or not number.is_integer():
             raise InputError(f"season is {season!r}: give a whole number of steps, 1 or more.")
-        return self._season_before(rows, train, test, int(season))
+        return self._season_before(rows, train, test, int(number))
 
     def check_settings(self, names: Collection[str]) -> None:
         """Refuse names that no partition and no trial can set."""
