@@ -82,14 +82,15 @@ class SigningKey:
 
 
 def set_signing_keys(text: str) -> None:
-    """Keep the keys of a block in this process; those of the environment come before them.
+    """Keep the keys of a block in this process, before those of blocks that it was given earlier.
 
-    Child processes and workers do not inherit them, as they would the environment.
+    Those of the environment come before all. Child processes and workers do not inherit them, as
+    they would the environment.
     """
     parse_keys(text, "the block's signing_keys")
     with _lock:
-        if text not in _of_blocks:
-            _of_blocks.append(text)
+        # The last one signs: this process may have opened another team's block meanwhile.
+        _of_blocks[:] = [*(each for each in _of_blocks if each != text), text]
 
 
 def parse_keys(text: str, where: str) -> tuple[SigningKey, ...]:

@@ -92,6 +92,13 @@ def test_a_key_that_is_given_again_under_its_id_replaces_the_one_before() -> Non
     assert key.to_text() == f"2025:{'b2' * 32}"
 
 
+def test_the_block_that_was_opened_last_signs_though_it_was_opened_before_too() -> None:
+    for text in (OLD, NEW, OLD):
+        set_signing_keys(text)
+    assert [key.key_id for key in configured_keys()] == ["2025", "2026"]
+    assert (sign(b"content", "purpose") or "").startswith("hmac-sha256:2025:")
+
+
 @given(st.binary(max_size=40), st.text(max_size=10), st.binary(max_size=40), st.text(max_size=10))
 def test_a_signature_is_of_one_content_and_one_purpose(
     content: bytes, purpose: str, other: bytes, other_purpose: str
