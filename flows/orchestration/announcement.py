@@ -9,6 +9,11 @@ import httpx
 import pyarrow as pa
 import pyarrow.compute as pc
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterDeploymentId,
+    FlowRunFilterParentFlowRunId,
+)
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
 from prefect.events import emit_event
@@ -64,7 +69,23 @@ def announce_schedule(begun: FlowRun | None = None) -> None:
         )
 
 
-def announce(run: Run | Pipeline) -> None:
+def is_of_own_deployment() -> bool:
+    """Whether the flow run at work is of a deployment, of which it has begun no other flow run."""
+    context = FlowRunContext.get()
+    begun = None if context is None else context.flow_run
+    if begun is None or begun.deployment_id is None:
+        return False
+    of_same = FlowRunFilter(
+        parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[begun.id]),
+        deployment_id=FlowRunFilterDeploymentId(any_=[begun.deployment_id]),
+    )
+    with suppress(httpx.HTTPError, PrefectHTTPStatusError), get_client(sync_client=True) as client:
+        return not client.read_flow_runs(flow_run_filter=of_same, limit=1)
+    # To be told twice is better than not at all.
+    return True
+
+
+def announce(run: Run | Pipeline, pipeline: str = "") -> None:
     """Emit the event `partwise.run.completed`, on which an automation can start another flow.
 
     Its resource is `partwise.run.<run_id>`, with the labels `partwise.kind`, `partwise.status` and
@@ -72,7 +93,13 @@ def announce(run: Run | Pipeline) -> None:
     payload has `run_id`, `kind`, `status` and `store`; `counts`, the partitions by status, and
     `seconds`, both of the newest generation and of a pipeline the sums of its runs; and in `text`
     what a person is told of the end: of failures the causes and the keys.
+
+    Args:
+        run: What has ended.
+        pipeline: The ID of the pipeline that ended early with this run, that of a stage; it has the
+            status and the counts of that.
     """
+    run_id, kind = (pipeline, Pipeline.kind) if pipeline else (run.run_id, run.kind)
     runs = run.runs if isinstance(run, Pipeline) else (run,)
     ends = [each.summary for each in runs if each.summary is not None]
     counts: Counter[str] = Counter()
@@ -81,15 +108,15 @@ def announce(run: Run | Pipeline) -> None:
     emit_event(
         event=RUN_COMPLETED,
         resource={
-            "prefect.resource.id": f"partwise.run.{run.run_id}",
-            "prefect.resource.name": run.run_id,
-            "partwise.kind": run.kind,
+            "prefect.resource.id": f"partwise.run.{run_id}",
+            "prefect.resource.name": run_id,
+            "partwise.kind": kind,
             "partwise.status": run.status.value,
             DEPLOYMENT_LABEL: _deployment(),
         },
         payload={
-            "run_id": run.run_id,
-            "kind": run.kind,
+            "run_id": run_id,
+            "kind": kind,
             "status": run.status.value,
             "store": run.store.url,
             "counts": dict(counts),

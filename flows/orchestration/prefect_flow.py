@@ -32,7 +32,11 @@ from pydantic_core import PydanticSerializationError
 # Prefect finds the classes of blocks that a deployment refers to once this is imported.
 import partwise.blocks.saved  # noqa: F401
 from partwise.errors import InputError, PartwiseError, RunCancelledError, RunFailedError
-from partwise.flows.orchestration.announcement import announce, announce_schedule
+from partwise.flows.orchestration.announcement import (
+    announce,
+    announce_schedule,
+    is_of_own_deployment,
+)
 from partwise.flows.orchestration.embedded_server import forget_unsent, start_embedded_server
 from partwise.flows.orchestration.endings import mask_logs, result_of
 from partwise.flows.orchestration.lazy_flow import describe_call
@@ -176,13 +180,15 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
             run = self._called.carry_out(arguments)
         except (RunFailedError, RunCancelledError) as error:
             # It was interrupted; or it is that of a stage of a pipeline.
+            if error.run is not None:
+                announce(error.run, pipeline=arguments["run_id"])
             return ended_early(error)
         except PartwiseError as error:
             return refused(error)
         except Exception as error:
             return unexpected(error)
-        if not is_work_pool(arguments.get("cluster")):
-            # There, the flow run that did the work has announced it.
+        # In a pool, the flow run that did the work has announced it, as of its own deployment.
+        if not is_work_pool(arguments.get("cluster")) or is_of_own_deployment():
             announce(run)
         execution = arguments.get("execution")
         return state_of(run, getattr(execution, "partial_failure", "completed"))

@@ -6,7 +6,10 @@ that is added has to be added to both, and is then looked for everywhere.
 
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +18,7 @@ import pytest
 from partwise.calls.exports import ExportCall
 from partwise.calls.partitions import InferCall
 from partwise.errors import ModelNotFoundError
+from partwise.flows import model_pipeline, run_script
 from partwise.flows.cli import flow_calls
 from partwise.flows.cli.main import main
 from partwise.flows.cli.output import STYLES
@@ -33,6 +37,9 @@ from partwise.sources.opening import open_source
 from partwise.store.store import Store
 from tests.run_maker import RunMaker
 
+BEGUN = uuid4()
+IDS = {"nightly": uuid4(), "on-demand": uuid4()}
+"""Of a flow run, and of deployments."""
 ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = {
     RunStatus.SUCCESS: ("DONE", "SKIPPED"),
@@ -103,6 +110,48 @@ def test_the_event_of_its_end_names_the_status(status, store, monkeypatch) -> No
     [event] = sent
     assert event["resource"]["partwise.status"] == event["payload"]["status"] == status.value
     assert event["payload"]["counts"] == Run.open(status, store).counts
+
+
+@pytest.mark.parametrize("status", [RunStatus.FAILURE, RunStatus.CANCELLED])
+def test_a_pipeline_that_a_stage_ends_is_told_of_once(status, store, monkeypatch) -> None:
+    def carry_out(arguments):
+        return result_of(Run.open(status, store))
+
+    sent = []
+    monkeypatch.setattr(announcement, "emit_event", lambda **event: sent.append(event))
+    monkeypatch.setattr(model_pipeline, "carry_out", carry_out)
+    state = model_pipeline.flow._end_of({"run_id": "night", "cluster": ""})
+    assert state.type.value in ("FAILED", "CANCELLED")
+    [event] = sent
+    assert event["resource"]["prefect.resource.id"] == "partwise.run.night"
+    assert event["resource"]["partwise.kind"] == event["payload"]["kind"] == "pipeline"
+    assert event["resource"]["partwise.status"] == event["payload"]["status"] == status.value
+    assert f"partwise runs show {status} " in event["payload"]["text"] or status == "CANCELLED"
+
+
+@pytest.mark.parametrize(
+    ("deployment", "sent_to", "told"),
+    [("nightly", "on-demand", 1), ("nightly", "nightly", 0), (None, "on-demand", 0)],
+)
+def test_a_deployment_whose_script_works_in_a_pool_is_told_of_once(
+    deployment, sent_to, told, store, monkeypatch
+) -> None:
+    class Client:
+        def read_flow_runs(self, flow_run_filter, limit):
+            assert flow_run_filter.parent_flow_run_id.any_ == [BEGUN]
+            [asked] = flow_run_filter.deployment_id.any_
+            return [1] if asked == IDS[sent_to] else []
+
+    begun = SimpleNamespace(id=BEGUN, deployment_id=IDS.get(deployment))
+    context = SimpleNamespace(get=lambda: SimpleNamespace(flow_run=begun))
+    monkeypatch.setattr(announcement, "FlowRunContext", context)
+    monkeypatch.setattr(announcement, "get_client", lambda **_: nullcontext(Client()))
+    monkeypatch.setattr(announcement, "_deployment", lambda: "run-script/nightly")
+    sent = []
+    monkeypatch.setattr(announcement, "emit_event", lambda **event: sent.append(event))
+    monkeypatch.setattr(run_script, "carry_out", lambda _: Run.open("FAILURE", store))
+    run_script.flow._end_of({"run_id": "FAILURE", "cluster": "work-pool/p"})
+    assert [each["resource"]["partwise.status"] for each in sent] == ["FAILURE"] * told
 
 
 def test_the_list_of_runs_shows_each_status_and_counts_each_partition(store, capsys) -> None:
