@@ -67,7 +67,9 @@ def _plain(name: str, value: Any) -> JsonValue:
             return _block(name, value)
         case BaseModel():
             return to_json(value.model_dump(mode="json"))
-        case Mapping() if all(isinstance(key, str) for key in value):
+        case Mapping():
+            if not all(isinstance(key, str) for key in value):
+                return _refuse(name, f"a {type(value).__name__} with keys that are no texts")
             return {key: _plain(name, item) for key, item in value.items()}
         case list() | tuple():
             return [_plain(name, item) for item in value]

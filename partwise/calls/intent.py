@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, JsonValue
@@ -21,6 +22,7 @@ from partwise.runs.documents import to_json
 from partwise.sources.descriptions import SourceDescription
 from partwise.sources.input_files import checksums
 from partwise.trainers import Best, Tuned, resolve_trainer
+from partwise.trainers.ranks.torch import TorchDistributor
 from partwise.trainers.scored import LabelSettings
 
 EXPORT_LIBRARIES = ("partwise", "lightgbm", "xgboost", "onnx", "onnxruntime")
@@ -87,6 +89,12 @@ def _fingerprint_code(
         value = deciding.get(name)
         if isinstance(value, str) and (function == "always" or names_function(value)):
             deciding[name] = resolve_trainer(value)
+    for name, value in deciding.items():
+        # A resume of what is written down is given lists in the places of tuples.
+        if isinstance(value, TorchDistributor):
+            deciding[name] = replace(value, params=_as_written(value.params))
+        elif isinstance(value, Mapping):
+            deciding[name] = _as_written(value)
     files = [path for name in arguments if roles[name].is_files for path in deciding.pop(name)]
     trainer: Any = deciding.get("trainer")
     libraries: tuple[str, ...] = ()
@@ -110,6 +118,13 @@ def _fingerprint_code(
     given |= {f"library {name}": found for name, found in packages.items()}
     given |= {f"file {name}": digest for name, digest in checksums(files).items()}
     return arguments_fingerprint({f"{name}=": value for name, value in deciding.items()}, given)
+
+
+def _as_written(value: Any) -> Any:
+    """Return what JSON makes of a value of dicts, lists and tuples."""
+    if isinstance(value, Mapping):
+        return {key: _as_written(each) for key, each in value.items()}
+    return [_as_written(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _name_of(function: Any) -> str:

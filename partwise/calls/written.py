@@ -51,11 +51,15 @@ def to_plain(name: str, value: Any, role: Role) -> JsonValue:
     if isinstance(value, DatasetOutput):
         return str(value)
     if isinstance(value, BaseModel):
-        return to_json(value.model_dump(mode="json"))
+        return _to_json(name, value.model_dump(mode="json"))
     if isinstance(value, list | tuple):
         value = [
             each.model_dump(mode="json") if isinstance(each, BaseModel) else each for each in value
         ]
+    return _to_json(name, value)
+
+
+def _to_json(name: str, value: Any) -> JsonValue:
     try:
         return to_json(value)
     except (TypeError, ValueError) as error:
@@ -67,13 +71,14 @@ def _function_to_json(name: str, value: Any) -> JsonValue:
         return value
     if isinstance(value, BaseModel):
         try:
-            return to_json(value.model_dump(mode="json"))
+            plain = value.model_dump(mode="json")
         except PydanticSerializationError as error:
             raise CannotRepeatError(f"{name}= has a function: {error}") from None
+        return _to_json(name, plain)
     if isinstance(value, TorchDistributor):
         settings = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
         settings["train_func"] = _function_to_json(name, value.train_func)
-        return to_json({"kind": TORCH, **settings, "params": {**value.params}})
+        return _to_json(name, {"kind": TORCH, **settings, "params": {**value.params}})
     module, qualname = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
     found = getattr(sys.modules.get(module), qualname, None)
     # Something else may have this name, as where a decorator has wrapped it: that would be called.

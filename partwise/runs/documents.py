@@ -430,7 +430,21 @@ def to_json(value: Any) -> JsonValue:
     """Return a value as JSON can hold it.
 
     Raises:
-        TypeError: JSON cannot.
+        TypeError: JSON cannot: its keys are texts.
+        ValueError: It is, or has in it, a number that is not finite.
     """
     result: JsonValue = json.loads(json.dumps(value, allow_nan=False))
+    _check_keys(value)
     return result
+
+
+def _check_keys(value: Any) -> None:
+    if isinstance(value, dict):
+        for key, each in value.items():
+            # json.dumps makes a text of a number.
+            if not isinstance(key, str):
+                raise TypeError(f"The key {key!r} is not a text.")
+            _check_keys(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            _check_keys(each)

@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from partwise.calls.call import Role
 from partwise.calls.intent import describe_intent
 from partwise.calls.one_model import DistributedCall
 from partwise.calls.partitions import TrainCall
 from partwise.calls.reading import read_arguments
+from partwise.calls.written import CannotRepeatError, to_plain
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.scaling import ScalingConfig
 from partwise.engine.trained_models import models_fingerprint
@@ -257,3 +259,35 @@ def test_a_call_of_one_model_can_be_repeated(kind, settings, tmp_path) -> None:
     assert again.inputs_fingerprint != made.inputs_fingerprint
     in_memory = describe_intent(replace(call, eval_data={"late": None}), about)
     assert (in_memory.call, "eval_data=" in str(in_memory.call_obstacle)) == (None, True)
+
+
+def one_model(params: dict[Any, Any], of_trainer: dict[Any, Any] | None = None) -> Intent:
+    trainer = TorchDistributor(sleep_while_told, params=of_trainer or {})
+    source = open_source(TABLE)
+    return describe_intent(DistributedCall(source, trainer, params=params), source.description())
+
+
+def test_params_of_one_model_are_compared_as_they_are_written_down() -> None:
+    made = one_model({"hidden": (64, {"then": (32,)})}, {"steps": (1, 2)})
+    assert made.call_known is not None
+    read = read_arguments(made.call_known)[1]
+    assert read["params"] == {"hidden": [64, {"then": [32]}]}
+    again = one_model(read["params"], dict(read["trainer"].params))
+    assert again.code_fingerprint == made.code_fingerprint is not None
+    assert one_model({"hidden": (64,)}).code_fingerprint != made.code_fingerprint
+
+
+@pytest.mark.parametrize("params", [{"weights": {1: 2.0}}, {"a": [{None: 1}]}, {"a": {1, 2}}])
+def test_params_that_json_would_change_are_not_written_down(params) -> None:
+    for made, name in ((one_model(params), "params"), (one_model({}, params), "trainer")):
+        assert made.call_known is not None
+        assert name not in made.call_known["arguments"]
+    # The rows in memory are named first.
+    with pytest.raises(CannotRepeatError, match="params= cannot be written as JSON"):
+        to_plain("params", params, Role())
+
+
+def test_a_trainer_with_a_number_that_json_lacks_is_not_written_down() -> None:
+    made = intent(trainer=XGBoostTrainer(label="y", params={"max_delta_step": float("inf")}))
+    assert made.call_known is not None
+    assert "trainer" not in made.call_known["arguments"]

@@ -269,6 +269,7 @@ def test_a_container_needs_an_image_and_a_store_that_it_sees(pool, call) -> None
     [
         ({"function": lambda data, context: None}, "function= is .*which another process cannot"),
         ({"data": {"k": object()}}, "data= is a object in the memory of this process"),
+        ({"params": {"weights": {1: 2.0}}}, "params= is a dict with keys that are no texts"),
         ({"data": "postgresql://me:hunter2@db/shop"}, "data= holds a password"),
     ],
 )
