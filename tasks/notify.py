@@ -1,8 +1,12 @@
 """Notifications by a block that a person has saved: mail, Slack, a webhook."""
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic import BaseModel, Secret, SecretStr
+
 from partwise.errors import InputError
+from partwise.redaction import remember
 from partwise.tasks.flow_run import is_direct
 from partwise.tasks.steps import run_logger
 
@@ -63,8 +67,22 @@ def _load(name: str) -> Any:
             f"No block {name!r} can be loaded ({error}); `prefect block ls` lists those that are "
             "saved."
         ) from error
+    # What does not arrive is told with its address.
+    remember(_secrets_of(block))
     if not isinstance(block, NotificationBlock):
         raise InputError(
             f"The block {name!r} sends no notifications: name one such as slack-webhook/ops."
         )
     return block
+
+
+def _secrets_of(value: Any, *, is_secret: bool = False) -> Iterator[str]:
+    """Yield the texts in the secrets of a block."""
+    if isinstance(value, Secret | SecretStr):
+        yield from _secrets_of(value.get_secret_value(), is_secret=True)
+    elif isinstance(value, BaseModel | Mapping | list | tuple):
+        inner = vars(value) if isinstance(value, BaseModel) else value
+        for each in inner.values() if isinstance(inner, Mapping) else inner:
+            yield from _secrets_of(each, is_secret=is_secret)
+    elif is_secret and isinstance(value, str):
+        yield value

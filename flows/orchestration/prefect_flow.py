@@ -213,7 +213,12 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
 
     def serialize_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters as Prefect may store them: small plain values, or a type's name."""
-        return {key: _stored(value) for key, value in parameters.items()}
+        return stored_parameters(parameters)
+
+
+def stored_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters of a flow as Prefect may store them, without secrets."""
+    return {key: _stored(value) for key, value in parameters.items()}
 
 
 def input_error(flow: str, error: ParameterTypeError) -> InputError:

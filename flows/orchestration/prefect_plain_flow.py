@@ -1,5 +1,6 @@
 """What a flow that returns a plain value is to Prefect."""
 
+import functools
 import inspect
 from typing import Any
 
@@ -7,10 +8,13 @@ from prefect import Flow
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.exceptions import ParameterTypeError
 
+from partwise.errors import PartwiseError
 from partwise.flows.orchestration.announcement import announce_schedule
 from partwise.flows.orchestration.embedded_server import start_embedded_server
+from partwise.flows.orchestration.endings import mask_logs
 from partwise.flows.orchestration.plain_flow import PlainFlow
-from partwise.flows.orchestration.prefect_flow import input_error
+from partwise.flows.orchestration.prefect_flow import input_error, stored_parameters
+from partwise.flows.orchestration.states import unexpected
 
 
 class PrefectPlainFlow(Flow[..., Any]):
@@ -18,9 +22,17 @@ class PrefectPlainFlow(Flow[..., Any]):
 
     def __init__(self, called: PlainFlow[..., Any]) -> None:
         self._called = called
-        super().__init__(
-            called.function, name=called.name, persist_result=False, on_running=[_announce]
-        )
+
+        @functools.wraps(called.function)
+        def body(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return called.function(*args, **kwargs)
+            except PartwiseError:
+                raise
+            except Exception as error:
+                return unexpected(error)
+
+        super().__init__(body, name=called.name, persist_result=False, on_running=[_announce])
 
     def run(self, bound: inspect.BoundArguments) -> Any:
         """Run the flow as a flow run, and return its value."""
@@ -37,10 +49,15 @@ class PrefectPlainFlow(Flow[..., Any]):
         Raises:
             InputError: One is of a wrong type, or none of the choices.
         """
+        mask_logs()
         try:
             return super().validate_parameters(parameters)
         except ParameterTypeError as error:
             raise input_error(self.name, error) from None
+
+    def serialize_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return the parameters as Prefect may store them, as those of a `PrefectFlow`."""
+        return stored_parameters(parameters)
 
 
 def _announce(flow: Flow[Any, Any], flow_run: FlowRun, state: State[Any]) -> None:

@@ -30,6 +30,7 @@ from partwise.flows.operations.notifications import (
     save_notifications,
 )
 from partwise.flows.orchestration import announcement
+from partwise.redaction import without_secrets
 from partwise.trainers import Mean
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -193,6 +194,18 @@ def test_a_test_is_sent_on_request(webhook, capsys) -> None:
     assert main(["doctor", "--notify", "custom-webhook/ops"]) == 1
     assert main(["doctor", "--notify", "custom-webhook/nobody"]) == 1
     assert "No block 'custom-webhook/nobody' can be loaded" in capsys.readouterr().out
+
+
+def test_secrets_of_a_block_that_cannot_send_are_not_shown(webhook, capsys) -> None:
+    place = f"http://127.0.0.1:{webhook.server_port}"
+    secrets = {"path": "/hook/s3cretpath", "more": [{"deep": "s3cretdeep"}]}
+    CustomWebhookNotificationBlock(name="bad", url=f"{place}1{{{{path}}}}", secrets=secrets).save(
+        "bad", overwrite=True
+    )
+    assert main(["doctor", "--notify", "custom-webhook/bad"]) == 1
+    said = capsys.readouterr().out
+    assert "custom-webhook/bad" in said
+    assert "s3cret" not in said + without_secrets("s3cretdeep")
 
 
 def test_an_entry_that_cannot_be_used_is_refused() -> None:

@@ -30,9 +30,10 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun, TaskRun
 
 from partwise.blocks import StoreBlock
+from partwise.catalogs.rules import Improvement
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError, RunFailedError
-from partwise.flows import map_partitions, train_models
+from partwise.flows import map_partitions, promote_models, tidy_store, train_models
 from partwise.flows.orchestration import prefect_flow
 from partwise.flows.running.execute_shards import MOST_GROUPS
 from partwise.outcomes import RunStatus
@@ -199,6 +200,26 @@ def test_keys_of_a_store_do_not_reach_the_server() -> None:
     stored = train_models.serialize_parameters({"store": store})
     assert stored["store"]["url"] == "s3://bucket"
     assert "canary" not in json.dumps(stored)
+
+
+def test_a_flow_of_a_plain_value_tells_prefect_no_secrets(monkeypatch, tmp_path, caplog) -> None:
+    given = {"mlflow": "https://me:hunter2hunter@mlflow", "rule": Improvement(), "store": tmp_path}
+    stored = promote_models.serialize_parameters(given)
+    assert stored["mlflow"] == "https://me:***@mlflow"
+    assert (stored["rule"]["kind"], stored["store"]) == ("improvement", str(tmp_path))
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("no answer from postgresql://reader:hunter2hunter@db/shop")
+
+    monkeypatch.setattr(sys.modules["partwise.flows.tidy_store"], "open_store", fail)
+    with pytest.raises(RuntimeError):
+        tidy_store(store=str(tmp_path))
+    with get_client(sync_client=True) as client:
+        told = [run.state.message or "" for run in client.read_flow_runs() if run.state]
+    assert any("RuntimeError: no answer from postgresql://reader:***@db" in text for text in told)
+    assert "hunter2" not in f"{told} {caplog.text}"
+    with pytest.raises(InputError, match="keep_last"):
+        tidy_store(keep_last="x")
 
 
 def test_whole_numbers_beyond_64_bits_are_stored_as_text() -> None:
