@@ -32,17 +32,26 @@ _QUERY = re.compile(
     r"[^&;#\s]{1,4096}?(?=['\")\],.]{0,8}(?:[&;#\s]|$))",
     re.IGNORECASE,
 )
-_VALUE = r"(\"[^\"\n]{1,1024}\"|'[^'\n]{1,1024}'|(?!\*\*\*)[^\s,;&\"'(){}\[\]]{1,1024})"
+# Only in the query of a URL, which is masked before, "&" ends a value. JSON within JSON has \".
+_VALUE = (
+    r"(?:\"(?:[^\"\\\n]|\\[^\n]){1,1024}\\?\"|'(?:[^'\\\n]|\\[^\n]){1,1024}\\?'"
+    r"|(?P<quote>\\{1,7}[\"'])(?:(?!(?P=quote))\\{0,15}[^\\\n]){1,1024}(?P=quote)"
+    r"|(?!\*\*\*|&|\\{1,7}[\"'])[^\s,;\"'(){}\[\]]{1,1024})"
+)
 # password=..., "aws_secret_access_key": ..., AccountKey=...
 _NAMED = re.compile(
     r"((?:password|passwd|pwd|passphrase|secret|credential|api[_-]?key|access[_-]?key|account[_-]?key"
-    r"|private[_-]?key)(?!_?id)[\w-]{0,64}[\"']?\s{0,3}[=:]\s{0,3})" + _VALUE,
+    r"|private[_-]?key)(?!_?id)[\w-]{0,64}\\{0,7}[\"']?\s{0,3}[=:]\s{0,3})" + _VALUE,
     re.IGNORECASE,
 )
 # Tokens are parts of texts and of sentences too: "tokens=512", "unexpected token: x".
 _TOKEN = re.compile(
-    r"(token(?:=|[\"']\s{0,3}[=:]\s{0,3}))(?!\d{1,9}\b)" + _VALUE,
+    r"(token(?:=|\\{0,7}[\"']\s{0,3}[=:]\s{0,3}))(?!\d{1,9}\b)" + _VALUE,
     re.IGNORECASE,
+)
+# Of ODBC, with "}}" for a brace in it.
+_BRACED = re.compile(
+    r"((?:password|passwd|pwd)\s{0,3}=\s{0,3})\{(?:[^}\n]|\}\}){1,128}\}", re.IGNORECASE
 )
 _SHAPES = re.compile(
     # A header; and what issuers begin their keys with.
@@ -96,7 +105,8 @@ def without_secrets(text: str) -> str:
     text = without_known_secrets(text)
     if "://" in text:
         text = _QUERY.sub(rf"\1{MASK}", _PASSWORD.sub(rf"\1{MASK}@", text))
-    text = _TOKEN.sub(rf"\1{MASK}", _NAMED.sub(rf"\1{MASK}", text))
+    for named in (_BRACED, _NAMED, _TOKEN):
+        text = named.sub(rf"\1{MASK}", text)
     return _SHAPES.sub(MASK, text)
 
 
