@@ -22,6 +22,7 @@ from partwise.errors import PackageError
 
 _COMMENT = re.compile(r"(^|\s+)#.*$")
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
+_SEPARATOR = re.compile(r"\s*=|\s+")
 _EXTRAS = re.compile(r"(?P<path>.+\.toml)(\[(?P<extras>[^\]]*)\])?")
 _SHORT = {"-r": "--requirement", "-c": "--constraint", "-e": "--editable", "-f": "--find-links"}
 _SHORT |= {"-i": "--index-url", "--pypi-url": "--index-url"}
@@ -255,9 +256,10 @@ def _lines(text: str) -> list[tuple[int, str]]:
 def _split_option(line: str) -> tuple[str, str]:
     """Return an option's long name and its value: -rbase.txt, --requirement=base.txt."""
     if not line.startswith("--"):
-        return _SHORT.get(line[:2], line[:2]), line[2:].strip(" =")
-    name, _, value = line.replace("=", " ", 1).partition(" ")
-    return _SHORT.get(name, name), value.strip()
+        return _SHORT.get(line[:2], line[:2]), line[2:].lstrip("= \t").rstrip()
+    # What comes after the first of them is the value, which may have more, as URLs do.
+    name, *values = _SEPARATOR.split(line, maxsplit=1)
+    return _SHORT.get(name, name), "".join(values).strip()
 
 
 def _is_local(place: str) -> bool:

@@ -148,6 +148,22 @@ def test_options_in_files_count(tmp_path, monkeypatch) -> None:
         read_requested(Environment(packages=("-r other.txt",)))
 
 
+@pytest.mark.parametrize("between", [" ", "=", "\t", " = ", "  "])
+def test_the_address_of_an_option_keeps_all_of_its_signs(between, tmp_path) -> None:
+    address = "https://aws:abc==@one.example/simple?a=b&sig=abc="
+    (tmp_path / "r.txt").write_text(
+        f"--index-url{between}{address}\n--extra-index-url{between}{address}\n"
+        f"-f{between}{address}\n--no-index\n"
+    )
+    asked = read_requested(Environment(requirements_file=str(tmp_path / "r.txt")))
+    assert (asked.index_url, asked.extra_index_urls) == (address, [address])
+    assert (asked.find_links, asked.no_index) == ([address], True)
+    (tmp_path / "r.txt").write_text(f"-i{address}\n")
+    assert read_requested(Environment(requirements_file=str(tmp_path / "r.txt"))).index_url == (
+        address
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
