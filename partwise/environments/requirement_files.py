@@ -12,13 +12,15 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import SpecifierSet
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from partwise.environments.environment import Environment, without_passwords
 from partwise.errors import PackageError
+from partwise.formatting import shortened
 
 _COMMENT = re.compile(r"(^|\s+)#.*$")
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
@@ -128,24 +130,34 @@ class _Reader:
             document = tomllib.loads(_text(path))
         except tomllib.TOMLDecodeError as error:
             raise PackageError(f"The file {str(path)!r} is not TOML: {error}.") from error
-        project = document.get("project", {})
-        if "dependencies" in project.get("dynamic", ()):
+        if "project" not in document:
+            raise PackageError(
+                f"{path} has no [project], which is where dependencies are read from: write them "
+                "there, or into a requirements file. Those of [tool.poetry] are of a form that "
+                "only Poetry reads."
+            )
+        project = _table(document, "project", path)
+        if "dependencies" in _texts(project, "dynamic", path):
             raise PackageError(
                 f"{path} leaves its dependencies to its build backend (project.dynamic): write "
                 "them into a requirements file."
             )
-        known = project.get("optional-dependencies", {})
-        lines = list(project.get("dependencies", ()))
+        known = _table(project, "optional-dependencies", path)
+        lines = _texts(project, "dependencies", path)
         for extra in filter(None, ((match and match["extras"]) or "").split(",")):
             if extra.strip() not in known:
                 raise PackageError(f"{path} has no extra {extra.strip()!r}; it has {[*known]}.")
-            lines += known[extra.strip()]
+            lines += _texts(known, extra.strip(), path)
         wanted = project.get("requires-python", "")
-        if platform.python_version() not in SpecifierSet(wanted, prereleases=True):
+        try:
+            allowed = SpecifierSet(wanted, prereleases=True)
+        except (InvalidSpecifier, TypeError, AttributeError):
+            raise _wrong(path, "requires-python", wanted, 'such as ">=3.11"') from None
+        if platform.python_version() not in allowed:
             raise PackageError(
                 f"{path} needs Python {wanted}, and this is {platform.python_version()}."
             )
-        places = document.get("tool", {}).get("uv", {}).get("sources", {})
+        places = _table(_table(_table(document, "tool", path), "uv", path), "sources", path)
         named = {canonicalize_name(name) for name in places}
         for line in lines:
             requirement = self.add_requirement(line, str(path))
@@ -227,6 +239,27 @@ def _path(name: str, folder: Path) -> Path:
             "the copy."
         )
     return (folder / name).absolute()
+
+
+def _table(table: Mapping[str, Any], name: str, path: Path) -> Mapping[str, Any]:
+    """Return a table of a pyproject.toml; an empty one where there is none."""
+    found = table.get(name, {})
+    if not isinstance(found, dict):
+        raise _wrong(path, name, found, f"a table: [{name}]")
+    return found
+
+
+def _texts(table: Mapping[str, Any], name: str, path: Path) -> list[str]:
+    """Return a list of texts of a pyproject.toml; an empty one where there is none."""
+    found = table.get(name, [])
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise _wrong(path, name, found, f'a list of texts: {name} = ["..."]')
+    return [*found]
+
+
+def _wrong(path: Path, name: str, found: Any, wanted: str) -> PackageError:
+    shown = shortened(without_passwords(repr(found)), 80)
+    return PackageError(f"{path}: {name} is {shown}, and has to be {wanted}.")
 
 
 def _text(path: Path) -> str:

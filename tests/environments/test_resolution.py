@@ -169,6 +169,15 @@ def test_the_address_of_an_option_keeps_all_of_its_signs(between, tmp_path) -> N
     [
         ("dependencies = [", "is not TOML"),
         ("[project]\nname = 'a'\ndynamic = ['dependencies']", "build backend"),
+        ("[tool.poetry.dependencies]\npandas = '^2'", "has no .project., which is where"),
+        ("project = 'mine'", "project is 'mine', and has to be a table"),
+        ("[project]\ndependencies = 'pandas'", "dependencies is 'pandas', and has to be a list"),
+        ("[project]\ndependencies = [1]", r"dependencies is .1., and has to be a list of texts"),
+        ("[project]\nrequires-python = '^3.11'", "requires-python is '.3.11', and has to be such"),
+        ("[project]\nrequires-python = 3", "requires-python is 3, and has to be such as"),
+        ("[project]\noptional-dependencies = ['a']", "optional-dependencies is .'a'., and has to"),
+        ("[project.optional-dependencies]\nextra = 'abc'", "extra is 'abc', and has to be a list"),
+        ("[project]\n[tool]\nuv = 'x'", "uv is 'x', and has to be a table"),
         ("[project]\nname = 'a'\nrequires-python = '>=4'", "needs Python >=4"),
         (
             "[project]\ndependencies = ['My_shop']\n[tool.uv.sources]\nmy-shop = {path = 'x'}",
@@ -178,8 +187,9 @@ def test_the_address_of_an_option_keeps_all_of_its_signs(between, tmp_path) -> N
 )
 def test_a_pyproject_that_leaves_things_open_is_refused(text, words, tmp_path) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
+    place = f"{tmp_path / 'pyproject.toml'}{'[extra]' if 'extra =' in text else ''}"
     with pytest.raises(PackageError, match=words):
-        read_requested(Environment(pyproject_file=str(tmp_path / "pyproject.toml")))
+        read_requested(Environment(pyproject_file=place))
 
 
 def test_a_rebuilt_wheel_of_the_same_version_is_another_one(wheels, tmp_path) -> None:
