@@ -98,6 +98,12 @@ def _check_text(where: str, name: str, value: Any) -> None:
         raise InputError(
             f"{where}: {name} is {_shown(value)}, which is no text: write it in quotes."
         )
+    if "{{" in value:
+        # Prefect fills it in later than pools are made, and deployments looked for, by that name.
+        raise InputError(
+            f"{where}: {name} is {_shown(value)}, and may not have a template in it: write what it "
+            "comes to. Templates may stand in parameters and in job_variables."
+        )
 
 
 def _shown(value: Any) -> str:
