@@ -77,19 +77,33 @@ class SmtpMail(NotificationBlock):
         """Send a mail to all recipients.
 
         Raises:
-            NotificationError: It was not taken, within `raise_on_failure`; else the log says so.
+            NotificationError: It was not taken, for one of them or all, within `raise_on_failure`;
+                else the log says so.
         """
         try:
-            await run_sync_in_worker_thread(self._send, body, subject or "")
-        except (OSError, smtplib.SMTPException, ValueError) as error:
-            sentence = (
-                f"No mail went out by {self.host}:{self.port}: {type(error).__name__}: {error}"
+            refused: dict[str, tuple[int, bytes]] = await run_sync_in_worker_thread(
+                self._send, body, subject or ""
             )
-            if self._raise_on_failure:
-                raise NotificationError(sentence) from error
-            self.logger.warning("%s", sentence)
+        except (OSError, smtplib.SMTPException, ValueError) as error:
+            self._tell(
+                f"No mail went out by {self.host}:{self.port}: {type(error).__name__}: {error}",
+                error,
+            )
+            return
+        if refused:
+            whom = ", ".join(
+                f"{name} ({code} {answer.decode(errors='replace')})"
+                for name, (code, answer) in refused.items()
+            )
+            self._tell(f"{self.host}:{self.port} sends a mail to all recipients but {whom}")
 
-    def _send(self, body: str, subject: str) -> None:
+    def _tell(self, sentence: str, cause: Exception | None = None) -> None:
+        if self._raise_on_failure:
+            raise NotificationError(sentence) from cause
+        self.logger.warning("%s", sentence)
+
+    def _send(self, body: str, subject: str) -> dict[str, tuple[int, bytes]]:
+        """Send a mail; returns the recipients that the server refused, and what it said."""
         message = EmailMessage()
         message["From"], message["To"] = self.sender, ", ".join(self.recipients)
         # A line break would begin a header of its own.
@@ -99,7 +113,7 @@ class SmtpMail(NotificationBlock):
         with self._connection() as connection:
             if self.password is not None:
                 connection.login(self.user, self.password.get_secret_value())
-            connection.send_message(message)
+            return connection.send_message(message)
 
     def _connection(self) -> smtplib.SMTP:
         if self.security == "tls":

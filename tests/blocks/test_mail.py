@@ -128,6 +128,17 @@ def test_what_is_not_taken_is_told(server: MailServer, caplog, monkeypatch) -> N
     assert "timed out" in caught.value.log
 
 
+def test_a_recipient_that_is_refused_is_told_and_the_others_get_it(server, caplog) -> None:
+    block = server.block(recipients=["ops@here.org", "nobody@here.org"])
+    with block.raise_on_failure(), pytest.raises(NotificationError) as caught:
+        block.notify("body", "subject")
+    said = "to all recipients but nobody@here.org (550 there is no nobody)"
+    assert said in caught.value.log
+    assert len(server.mails) == 1
+    block.notify("body", "subject")
+    assert said in caplog.text
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
