@@ -79,11 +79,12 @@ def promote_models(
     if mlflow:
         check_mlflow(mlflow)
     opened = open_store(store)
+    comparison = reference_of_flow_run(comparison, "compare")
     promotion = prepare_promotion(
         catalog,
         opened,
         rule,
-        comparison=reference_of_flow_run(comparison, "compare"),
+        comparison=comparison,
         models=reference_of_flow_run(models, "train"),
         require=require,
         exports=exports,

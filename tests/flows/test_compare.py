@@ -1,8 +1,10 @@
 """From two trainings to a catalog's next version: compared on the same rows, promoted by a rule."""
 
 import json
+import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -114,6 +116,28 @@ def test_a_promotion_changes_what_is_better_and_not_what_is_pinned(
         promote_models("sales@2", models="night", rule=Everything(), store=store)
     with pytest.raises(InputError, match="was made by rmse, and the rule goes by mae"):
         promote_models("sales", comparison="cmp", rule=Improvement("mae"), store=store)
+
+
+def test_the_event_of_a_promotion_names_the_comparison_that_was_used(tmp_path, monkeypatch) -> None:
+    sent, used = [], []
+    made = SimpleNamespace(
+        is_new=True, catalog=SimpleNamespace(version=2), name="sales",
+        decision=SimpleNamespace(changed=1), origin=SimpleNamespace(rule="rule"),
+    )  # fmt: skip
+
+    def prepare(*_, comparison, **__):
+        used.append(comparison)
+        return made
+
+    module = sys.modules["partwise.flows.promote_models"]
+    monkeypatch.setattr(announcement, "emit_event", lambda **event: sent.append(event))
+    monkeypatch.setattr(module, "is_direct", lambda: False)
+    monkeypatch.setattr(module, "prepare_promotion", prepare)
+    monkeypatch.setattr(module, "carry_out", lambda promotion, _: promotion)
+    monkeypatch.setattr(module, "promotion_lines", lambda _: [])
+    promote_models("sales", comparison="compare-{scheduled:%Y}", store=tmp_path)
+    assert [event["payload"]["comparison"] for event in sent] == used
+    assert re.fullmatch(r"compare-\d{4}", used[0])
 
 
 def test_the_command_line_says_which_clause_refused_what(store, compared, capsys) -> None:
