@@ -16,7 +16,13 @@ import pyarrow as pa
 
 from partwise.errors import OutputError
 from partwise.publishing.sql_columns import OWN_COLUMNS, fit_rows, sql_type, sqlite_field
-from partwise.sources.sql.databases import Database, quoted_name, quoted_text, table_parts
+from partwise.sources.sql.databases import (
+    Database,
+    lower_case,
+    quoted_name,
+    quoted_text,
+    table_parts,
+)
 
 MARKS = "partwise_published"
 _AT_ONCE = 1000
@@ -35,7 +41,7 @@ class Target:
             # So that "sales" and "public.sales" have the same marks.
             self._folder = self._find_folder()
         self._table = self._in_folder(self._name)
-        self._key = self._table if self._kind == "postgresql" else self._name.lower()
+        self._key = self._table if self._kind == "postgresql" else lower_case(self._name)
         self._marks = self._in_folder(MARKS)
         self._schema = pa.schema([])
         self._had_rows = False
@@ -120,10 +126,15 @@ class Target:
             self._create(schema_of_rows())
             existing = self.find_schema()
         self._schema = existing or pa.schema([])
-        held = f"SELECT 1 FROM {self._table} WHERE {self._of(run_id)} LIMIT 1"
-        self._had_rows = bool(self._execute(held))
         self._connection.commit()
         self._take_turn(run_id, generation)
+        held = f"SELECT 1 FROM {self._table} WHERE {self._of(run_id)} LIMIT 1"
+        self._had_rows = bool(self._execute(held))
+        if not self._had_rows:
+            # Somebody dropped or emptied the table: marks of its partitions speak of no rows.
+            self._execute(
+                f"DELETE FROM {self._marks} WHERE {self._marked(run_id)} AND partition_id <> ''"
+            )
         self._connection.commit()
 
     def _take_turn(self, run_id: str, generation: int) -> None:

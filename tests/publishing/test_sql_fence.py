@@ -3,11 +3,13 @@
 import contextlib
 import sqlite3
 
+import pyarrow as pa
 import pytest
 
 from partwise.errors import OutputError
 from partwise.publishing.sql_output import Table, publish
 from partwise.publishing.sql_target import Target
+from partwise.sources.sql.databases import table_parts
 from tests.one_shard import drive
 
 FIRST = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}
@@ -49,3 +51,45 @@ def test_a_publisher_that_was_given_up_changes_nothing(
             break
         assert rows(table) == sorted(new.items()), f"stopped before transaction {number}"
     assert stopped >= 4
+
+
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["DROP TABLE gone", "DELETE FROM gone"])
+def test_rows_that_somebody_took_away_are_published_again(
+    tmp_path, local_store, request, kind, how
+) -> None:
+    uri = str(tmp_path / "t.db")
+    if kind == "postgresql":
+        server = request.getfixturevalue("postgres_server")
+        server.execute("DROP TABLE IF EXISTS gone")
+        uri = server.uri
+    run, table = drive(local_store, FIRST), Table("gone", uri)
+    assert publish(run, table).partitions == len(FIRST)
+    assert publish(run, table).unchanged == len(FIRST)
+    if kind == "postgresql":
+        server.execute(how)
+    else:
+        with sqlite3.connect(uri) as connection:
+            connection.execute(how)
+
+    again = publish(run, table)
+
+    assert (again.rows, again.unchanged) == (len(FIRST), 0)
+    assert publish(run, table).unchanged == len(FIRST)
+    # An older generation stays shut out.
+    with (
+        pytest.raises(OutputError, match="generation 0 is older"),
+        Target.opened(table.database, table.name) as target,
+    ):
+        target.prepare("run", 0, lambda: pa.schema([]))
+
+
+def test_tables_whose_names_differ_in_the_case_of_a_letter_beyond_ascii_are_two(
+    tmp_path, local_store
+) -> None:
+    path, run = str(tmp_path / "t.db"), drive(local_store, FIRST)
+    for name in ('"Ä"', '"ä"', '"Öl"', '"öL"'):
+        assert publish(run, Table(name, path)).rows == len(FIRST), name
+    # SQLite takes these for one.
+    assert publish(run, Table('"ÖL"', path)).unchanged == len(FIRST)
+    assert table_parts("Öl.ÄPFEL", "postgresql") == ("Öl", "Äpfel")

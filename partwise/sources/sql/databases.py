@@ -283,6 +283,11 @@ def is_table_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
+def lower_case(name: str) -> str:
+    """Return a name as databases fold it: A to Z, and no other letter (of PostgreSQL, in UTF-8)."""
+    return "".join(sign.lower() if sign.isascii() else sign for sign in name)
+
+
 def table_parts(name: str, kind: DatabaseKind) -> tuple[str, str]:
     """Return schema ("" where there is none) and name of a table, as the database knows them.
 
@@ -290,7 +295,7 @@ def table_parts(name: str, kind: DatabaseKind) -> tuple[str, str]:
     """
     quoted_or_bare = re.findall(r'"((?:[^"]|"")+)"|([^."]+)', name)
     parts = [
-        quoted.replace('""', '"') or (bare.lower() if kind == "postgresql" else bare)
+        quoted.replace('""', '"') or (lower_case(bare) if kind == "postgresql" else bare)
         for quoted, bare in quoted_or_bare
     ]
     return (parts[-2] if len(parts) > 1 else ""), parts[-1]
