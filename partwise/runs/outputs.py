@@ -20,6 +20,7 @@ from partwise.runs.documents import run_path, sha256_of
 from partwise.runs.ledger import write_table
 from partwise.runs.run import Run
 from partwise.store.store import Store
+from partwise.tables.dictionaries import without_views
 
 _END_BYTES = 64 << 10
 """Read at first of a file, where its metadata stands."""
@@ -48,7 +49,8 @@ def _read_schema(run: Run, name: str) -> pa.Schema:
             needed = int.from_bytes(tail[-8:-4], "little") + 8
             if len(tail) < needed <= size:
                 tail = run.store.read_range(path, size - needed, needed)
-            return pq.read_schema(pa.BufferReader(tail)).remove_metadata()
+            schema = pq.read_schema(pa.BufferReader(tail)).remove_metadata()
+            return without_views(schema.empty_table()).schema
         except FileNotFoundError:
             continue
         except (pa.ArrowException, OSError) as error:

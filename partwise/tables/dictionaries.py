@@ -54,6 +54,22 @@ def plain_storage(data_type: pa.DataType) -> pa.DataType:
     return data_type
 
 
+def _holds_views(data_type: pa.DataType) -> bool:
+    kind = pa.types
+    if kind.is_nested(data_type) and not kind.is_run_end_encoded(data_type):
+        return any(_holds_views(data_type.field(i).type) for i in range(data_type.num_fields))
+    return bool(kind.is_string_view(data_type) or kind.is_binary_view(data_type))
+
+
+def without_views(rows: pa.Table) -> pa.Table:
+    """Return rows with text and bytes laid out by offsets: views cannot be taken from."""
+    for index, field in enumerate(rows.schema):
+        if _holds_views(field.type):
+            plain = _plain_field(field)
+            rows = rows.set_column(index, plain, rows.column(index).cast(plain.type))
+    return rows
+
+
 def _keeps_dictionary(data_type: pa.DataType) -> bool:
     """Whether its values can be looked up in others, which Arrow does not do for every type."""
     if not pa.types.is_dictionary(data_type):

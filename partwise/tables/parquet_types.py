@@ -8,7 +8,12 @@ import pyarrow.parquet as pq
 
 from partwise.errors import ColumnError
 from partwise.tables.column_types import has_offsets
-from partwise.tables.dictionaries import decoded, plain_storage, without_null_values
+from partwise.tables.dictionaries import (
+    decoded,
+    plain_storage,
+    without_null_values,
+    without_views,
+)
 
 
 @lru_cache(maxsize=64)
@@ -84,6 +89,7 @@ def storable(rows: pa.Table) -> pa.Table:
     Of dictionaries it gives back those of text and bytes; others would come back as the numbers
     in which their values are stored.
     """
+    rows = without_views(rows)
     for index, field in enumerate(rows.schema):
         if pa.types.is_dictionary(field.type) and not has_offsets(field.type.value_type):
             chunks = [decoded(chunk) for chunk in rows.column(index).chunks]

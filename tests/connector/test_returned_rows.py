@@ -307,3 +307,22 @@ def test_a_series_in_a_mapping_has_the_values_that_it_has_in_a_frame(series):
     made = pd.DataFrame if isinstance(series, pd.Series) else pl.DataFrame
     frame = returned_table(made({"a": series}), "value")
     assert returned_table({"a": series}, "value")["a"].equals(frame["a"])
+
+
+def test_views_of_text_and_bytes_are_kept_as_plain_columns() -> None:
+    returned = {
+        "text": pa.array(["a", None, "c"], pa.string_view()),
+        "bytes": pa.array([b"a", None, b"c"], pa.binary_view()),
+        "list": pa.array([["a"], None, [None]], pa.large_list(pa.string_view())),
+        "struct": pa.array([{"a": "b"}, None, {}], pa.struct([("a", pa.string_view())])),
+        "map": pa.array([[("a", "b")], None, []], pa.map_(pa.string(), pa.string_view())),
+        "list view": pa.array([["a"], None, []], pa.list_view(pa.string())),
+    }
+    outcome = pa.table(returned)
+    rows = produce_rows(outcome, DataConnector(ROWS), ["key"], None, "value").rows
+    found = rows.select(outcome.column_names)
+    assert not any(
+        "string_view" in str(kind) or "binary_view" in str(kind) for kind in found.schema.types
+    )
+    assert found.to_pylist() == outcome.to_pylist()
+    assert found.take([2, 0]).to_pylist() == [outcome.to_pylist()[place] for place in (2, 0)]

@@ -173,6 +173,17 @@ def test_the_codes_of_arrow_dictionaries_count_and_their_chunks_do_not():
     )
 
 
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.list_(pa.string_view())])
+def test_views_with_nulls_are_compared_by_value(kind):
+    values = ["a", None, "a text of more than twelve bytes"]
+    rows = [values, None, []] if pa.types.is_list(kind) else values
+    column = pa.array(rows, kind)
+    pieces = pa.chunked_array([column.slice(0, 1), pa.array(rows[1:], kind)])
+    assert canonical_bytes(column) == canonical_bytes(pieces.combine_chunks())
+    assert canonical_bytes(column) == canonical_bytes(pieces)
+    assert canonical_bytes(column) != canonical_bytes(pa.array([*rows[:2], None], kind))
+
+
 def test_what_lies_under_nulls_does_not_count():
     buffers = [pa.array([1, None, 3]).buffers()[0]]
     one = pa.Array.from_buffers(pa.int64(), 3, [*buffers, pa.py_buffer(np.array([1, 2, 3]))])

@@ -12,6 +12,7 @@ from partwise.datasets.parts import DatasetWriter
 from partwise.errors import InputError, IntegrityError
 from partwise.publishing.dataset_output import register_output
 from partwise.publishing.sql_output import Table, publish
+from partwise.runs.ledger import write_table
 from partwise.runs.outputs import read_schemas
 from partwise.store.store import Store
 
@@ -121,6 +122,26 @@ def test_types_of_several_files_widen_to_one(make_run) -> None:
     assert done.dataset.schema.field("value").type == pa.float64()
     assert rows(done.dataset) == {"a": 1.0, "b": 2.0}
     assert done.dataset.manifest.description == "Two kinds."
+
+
+def test_views_that_an_earlier_release_wrote_are_read_as_plain_text(
+    make_run, monkeypatch, tmp_path
+) -> None:
+    monkeypatch.setattr("tests.run_maker.write_table", lambda rows: write_table(_as_views(rows)))
+    values = {"a": 1.0, "b": 2.0, "c": 3.0}
+    run = finished(make_run, values)
+    monkeypatch.undo()
+
+    found = run.predictions()
+    assert found.schema.types == [pa.string(), pa.list_(pa.string())]
+    assert found.take([0]).num_rows == 1
+    assert register_output("forecasts", run).dataset.schema.types == found.schema.types
+
+
+def _as_views(rows: pa.Table) -> pa.Table:
+    texts = [[text] for text in rows["value"].cast(pa.string()).to_pylist()]
+    keys = rows["key"].cast(pa.string_view())
+    return pa.table({"key": keys, "value": pa.array(texts, pa.list_(pa.string_view()))})
 
 
 def test_a_run_at_work_or_without_rows_is_refused(make_run) -> None:
