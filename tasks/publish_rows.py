@@ -7,6 +7,7 @@ from partwise.outcomes import RunStatus
 from partwise.publishing.dataset_output import register_output
 from partwise.publishing.output import Output
 from partwise.publishing.sql_output import Table, publish
+from partwise.runs.outputs import has_rows
 from partwise.runs.run import Run
 from partwise.tasks.flow_run import is_direct
 from partwise.tasks.steps import run_logger, run_step, step
@@ -22,10 +23,10 @@ def publish_rows(run: Run, output: Output) -> str:
     """
     try:
         if isinstance(output, Table):
-            # Of a run that was skipped, too: what an earlier generation wrote is taken out.
+            # Of a run without rows, too: what an earlier generation wrote is taken out.
             published = str(publish(run, output))
-        elif run.status is RunStatus.SKIPPED:
-            published = f"no new version of {output}, since every partition was skipped"
+        elif not has_rows(run):
+            published = f"no new version of {output}, since there are no rows"
         else:
             made = register_output(output.name, run)
             rows, name = counted(made.dataset.rows, "row"), made.dataset.reference

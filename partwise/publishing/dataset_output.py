@@ -9,7 +9,7 @@ from partwise.datasets.manifest import check_dataset_name, parse_dataset
 from partwise.datasets.registration import Draft, Registration, commit, plain_schema
 from partwise.errors import InputError
 from partwise.runs.documents import RunOrigin
-from partwise.runs.outputs import read_schemas
+from partwise.runs.outputs import has_rows, read_schemas
 from partwise.runs.run import Run
 from partwise.sources.references import DATASET_SCHEME
 from partwise.tables.schemas import cast_batch, common_schema
@@ -67,7 +67,7 @@ def register_output(name: str, run: Run, *, description: str = "") -> Registrati
             "registered when it has."
         )
     paths = sorted(run.ledger["rows_file"].drop_null().unique().to_pylist())
-    if not paths:
+    if not has_rows(run):
         raise InputError(f"The run {run.run_id!r} ({run.kind}) has no rows to register.")
     schema = plain_schema(common_schema(read_schemas(run, paths), "union"))
     origin = RunOrigin(

@@ -88,6 +88,8 @@ class Published:
 
     def __str__(self) -> str:
         of = counted(self.partitions, "partition")
+        if not (self.partitions or self.removed or self.unchanged):
+            return f"no rows to append to {self.table}"
         text = f"{counted(self.rows, 'row')} of {of} appended to {self.table}"
         counts = {
             "of them replaced": self.replaced,
@@ -110,7 +112,8 @@ def check_table(table: Table, columns: Sequence[pa.Field]) -> None:
 def publish(run: Run, table: Table) -> Published:
     """Append the rows of a run's finished partitions to a table; those that are there stay.
 
-    A file of rows is in memory at a time, as workers wrote them.
+    A file of rows is in memory at a time, as workers wrote them. Of a run without rows no table is
+    made, as nothing says of which columns.
 
     Raises:
         OutputError: The database refuses, or goes away; what was committed is not written again.
@@ -120,18 +123,23 @@ def publish(run: Run, table: Table) -> Published:
     places = ["rows_file", "rows_offset", "rows_count", "rows_in_file", "rows_sha256"]
     current = ledger.select(["partition_id", *places])
     names = current["rows_file"].to_pylist()
-    rows = partitions = replaced = 0
+    rows = partitions = replaced = removed = 0
     with Target.opened(table.database, table.name) as target:
-        target.prepare(
-            run.run_id,
-            run.generation,
-            lambda: common_schema(read_schemas(run, sorted(set(names))), "union"),
-        )
-        for file, spans in files(run, current):
-            done = target.append(run.run_id, run.generation, file, spans, contents(file, spans))
-            rows, partitions, replaced = rows + done[0], partitions + done[1], replaced + done[2]
-        kept = set(current["partition_id"].to_pylist())
-        removed = target.remove_others(run.run_id, run.generation, kept)
+        if names or target.find_schema() is not None:
+            target.prepare(
+                run.run_id,
+                run.generation,
+                lambda: common_schema(read_schemas(run, sorted(set(names))), "union"),
+            )
+            for file, spans in files(run, current):
+                done = target.append(run.run_id, run.generation, file, spans, contents(file, spans))
+                rows, partitions, replaced = (
+                    rows + done[0],
+                    partitions + done[1],
+                    replaced + done[2],
+                )
+            kept = set(current["partition_id"].to_pylist())
+            removed = target.remove_others(run.run_id, run.generation, kept)
     return Published(
         table=table.name,
         rows=rows,

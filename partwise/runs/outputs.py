@@ -26,6 +26,11 @@ _END_BYTES = 64 << 10
 """Read at first of a file, where its metadata stands."""
 
 
+def has_rows(run: Run) -> bool:
+    """Whether any partition of a run returned rows."""
+    return bool(pc.any(pc.greater(run.ledger["rows_count"], 0)).as_py())
+
+
 def read_schemas(run: Run, paths: Sequence[str]) -> list[tuple[pa.Schema, str]]:
     """Return the schema of each file of rows, and words that name it; only its end is read."""
     with ThreadPoolExecutor(READ_THREADS) as threads:

@@ -1,5 +1,8 @@
 """Rows of a run as a version of a dataset: once, however often the flow is called."""
 
+import sqlite3
+from contextlib import closing
+
 import pyarrow as pa
 import pytest
 
@@ -8,8 +11,11 @@ from partwise.datasets.dataset import Dataset, list_datasets
 from partwise.datasets.registration import register_dataset
 from partwise.errors import InputError, OutputError
 from partwise.flows import map_partitions
+from partwise.publishing.dataset_output import DatasetOutput, register_output
+from partwise.publishing.sql_output import Table
 from partwise.runs.run import Run
 from partwise.store.store import Store
+from partwise.tasks.publish_rows import publish_rows
 
 ROWS = pa.table({"store": ["a", "b", "b", "c"], "x": [1, 2, 3, 4]})
 
@@ -41,6 +47,27 @@ def test_rows_become_a_version_once(cluster, tmp_path) -> None:
     assert sorted(used.predictions()["y"].to_pylist()) == [2, 4, 6, 8]
     call_of = used.read_generation_document().call or {}
     assert call_of.get("data", {}).get("paths") == ["dataset://twice@1"]
+
+
+def none_of_them(data, context):
+    return {"twice": data.to_numpy("x")[:0]}
+
+
+def test_a_night_without_rows_makes_no_version_and_no_table(cluster, tmp_path) -> None:
+    output = DatasetOutput("twice")
+    run = map_partitions(
+        ROWS, "store", none_of_them, run_id="none", store=tmp_path, cluster=cluster, output=output
+    )
+    assert run.counts == {"DONE": 3}
+    said = publish_rows.fn(run, output)
+    assert said == "no new version of dataset://twice, since there are no rows"
+    assert list_datasets(run.store) == []
+    with pytest.raises(InputError, match="has no rows to register"):
+        register_output("twice", run)
+    table = Table("twice", str(tmp_path / "out.db"))
+    assert publish_rows.fn(run, table) == "no rows to append to twice"
+    with closing(sqlite3.connect(table.uri)) as connection:
+        assert connection.execute("SELECT * FROM sqlite_master").fetchall() == []
 
 
 def twice_more(data, context):

@@ -84,6 +84,21 @@ def test_rows_that_somebody_took_away_are_published_again(
         target.prepare("run", 0, lambda: pa.schema([]))
 
 
+def test_a_resume_without_rows_takes_those_of_before_out(tmp_path, local_store) -> None:
+    table = Table("t", str(tmp_path / "t.db"))
+    nothing = drive(local_store, FIRST, gives_rows=False)
+    assert str(publish(nothing, table)) == "no rows to append to t"
+
+    publish(drive(local_store, FIRST, "other code"), table)
+    assert rows(table) == sorted(FIRST.items())
+    gone = publish(drive(local_store, FIRST, gives_rows=False), table)
+    assert str(gone) == "0 rows of 0 partitions appended to t (4 taken out)"
+    assert rows(table) == []
+    assert str(publish(drive(local_store, FIRST, gives_rows=False), table)) == (
+        "no rows to append to t"
+    )
+
+
 def test_tables_whose_names_differ_in_the_case_of_a_letter_beyond_ascii_are_two(
     tmp_path, local_store
 ) -> None:
