@@ -232,7 +232,8 @@ def prepare_inference(
         source = in_blocks(source)
     by = given or source.schema.names[-1:] if one else given
     source, names, keys = keys_of(source, by, models.key_columns or earlier_keys)
-    check_output(output, [source.schema.field(name) for name in names])
+    known = dict.fromkeys([*names, *keep_columns])
+    check_output(output, [source.schema.field(name) for name in known])
     models.check_keys(names, keys)
     fallback: list[Any] = [each.name for each in models.sets[1:]]
     if models.fallback is not None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import InputError
-from partwise.sources.sql.databases import DatabaseKind
+from partwise.sources.sql.databases import DatabaseKind, lower_case
 from partwise.sources.sql.postgresql_types import is_numeric, numeric_type
 from partwise.sources.sql.sqlite_types import affinity
 from partwise.tables.column_names import names_in_words
@@ -98,6 +98,24 @@ def sqlite_field(name: str, declared: str) -> pa.Field:
     return pa.field(name, _OF_AFFINITY[affinity(declared) or ("numeric" if declared else "")])
 
 
+def refuse_columns(
+    table: str, existing: pa.Schema | None, columns: Sequence[pa.Field], kind: DatabaseKind
+) -> None:
+    """Refuse columns of rows for which a table has no place; None: it is yet to be made."""
+    for field in columns:
+        name = lower_case(field.name) if kind == "sqlite" else field.name
+        if name in OWN_COLUMNS:
+            raise InputError(
+                f"The rows have a column {field.name!r}, which partwise adds itself: rename it."
+            )
+    if existing is not None:
+        refuse_unfit(table, existing, columns, kind)
+    if existing is None or kind == "sqlite":
+        # SQLite takes any value into its columns of text, and we can write not every one.
+        for field in columns:
+            sql_type(field.type, kind, field.name)
+
+
 def refuse_unfit(
     table: str, existing: pa.Schema, columns: Sequence[pa.Field], kind: DatabaseKind
 ) -> None:
@@ -139,12 +157,7 @@ def _sqlite_keeps(own: str, there: str, data_type: pa.DataType) -> bool:
 
 def fit_rows(rows: pa.Table, existing: pa.Schema, kind: DatabaseKind, table: str) -> pa.Table:
     """Return rows with the types that an existing table has."""
-    for name in OWN_COLUMNS:
-        if name in rows.column_names:
-            raise InputError(
-                f"The rows have a column {name!r}, which partwise adds itself: rename it."
-            )
-    refuse_unfit(table, existing, list(rows.schema), kind)
+    refuse_columns(table, existing, list(rows.schema), kind)
     columns = {}
     for field in rows.schema:
         column = rows[field.name].cast(plain_storage(field.type)).combine_chunks()

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from partwise.errors import InputError, IntegrityError
 from partwise.formatting import counted
-from partwise.publishing.sql_columns import OWN_COLUMNS, refuse_unfit
+from partwise.publishing.sql_columns import OWN_COLUMNS, refuse_columns, refuse_unfit
 from partwise.publishing.sql_target import Target
 from partwise.runs.contents import output_rows, read_output
 from partwise.runs.outputs import read_schemas
@@ -104,9 +104,11 @@ def check_table(table: Table, columns: Sequence[pa.Field]) -> None:
     """See before any work that a table can be written to, and has a place for some columns."""
     with Target.opened(table.database, table.name) as target:
         existing = target.find_schema()
+    kind = table.database.kind
     if existing is not None:
         own = [pa.field(name, pa.string()) for name in OWN_COLUMNS]
-        refuse_unfit(table.name, existing, [*own, *columns], table.database.kind)
+        refuse_unfit(table.name, existing, own, kind)
+    refuse_columns(table.name, existing, columns, kind)
 
 
 def publish(run: Run, table: Table) -> Published:

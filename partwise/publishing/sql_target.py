@@ -15,7 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.errors import OutputError
-from partwise.publishing.sql_columns import OWN_COLUMNS, fit_rows, sql_type, sqlite_field
+from partwise.publishing.sql_columns import (
+    OWN_COLUMNS,
+    fit_rows,
+    refuse_columns,
+    sql_type,
+    sqlite_field,
+)
 from partwise.sources.sql.databases import (
     Database,
     lower_case,
@@ -164,6 +170,7 @@ class Target:
             self._execute(f"UPDATE {self._marks} SET generation = {int(generation)} WHERE {mark}")
 
     def _create(self, rows: pa.Schema) -> None:
+        refuse_columns(self._shown, None, list(rows), self._kind)
         own = [pa.field(name, pa.string()) for name in OWN_COLUMNS]
         columns = [
             f"{quoted_name(field.name)} {sql_type(field.type, self._kind, field.name)}"

@@ -38,6 +38,7 @@ from partwise.planning.partitions import prepare_inference, prepare_mapping, pre
 from partwise.planning.portfolio import settings_to_score
 from partwise.planning.previous_runs import with_previous_models
 from partwise.publishing.dataset_output import DatasetOutput
+from partwise.publishing.sql_output import Table
 from partwise.runs.claim import Claim
 from partwise.runs.run import Run
 from partwise.runs.stored_models import MODELS, ModelSet
@@ -194,6 +195,19 @@ class TestModels:
     def test_columns_to_keep_have_to_be_there(self, with_models):
         with pytest.raises(ColumnError, match=r"keep_columns names \['price'\]"):
             inference(with_models, keep_columns=["day", "price"], serde="pickle")
+
+    def test_columns_to_keep_have_to_have_a_place_in_the_output(self, with_models, tmp_path):
+        durations = ROWS.append_column("time", pa.array([1, 2, 3], pa.duration("us")))
+        table = Table("t", str(tmp_path / "t.db"))
+        used = models_of_call(InferCall(ROWS, "key", "trained", serde="pickle"), with_models.store)
+
+        def plan(kept: list[str]) -> Plan:
+            call = InferCall(durations, "key", "trained", keep_columns=kept, run_id="run")
+            return prepare_inference(call, open_source(durations), used, output=table)
+
+        plan(["key", "day"])
+        with pytest.raises(InputError, match="'time' of type duration"):
+            plan(["day", "time"])
 
     def test_what_answers_for_every_partition_stands_last(self, with_models):
         with pytest.raises(InputError, match="before its end"):

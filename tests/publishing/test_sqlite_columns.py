@@ -97,3 +97,28 @@ def test_columns_declared_for_what_they_hold_take_it(tmp_path, declared, value, 
         connection.execute(f"CREATE TABLE t (run_id text, partition_id text, x {declared})")
     append(pa.table({"x": [value]}), Table("t", path))
     assert stored(path, "SELECT x FROM t") == [(found,)]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "words"),
+    [
+        ("x", pa.array([1], pa.duration("us")), "'x' of type duration.* no place in a table of"),
+        ("x", pa.array([[1]]), "'x' of type list.* no place in a table of SQLite"),
+        ("run_id", pa.array(["a"]), "a column 'run_id', which partwise adds itself"),
+        ("Partition_ID", pa.array(["a"]), "a column 'Partition_ID', which partwise adds itself"),
+    ],
+)
+@pytest.mark.parametrize("declared", ["", "TEXT", "BLOB"])
+def test_a_column_without_a_place_is_refused_before_any_work(
+    tmp_path, declared, name, values, words
+) -> None:
+    table, rows = Table("t", str(tmp_path / "t.db")), pa.table({name: values})
+    if declared:
+        with closing(sqlite3.connect(table.uri)) as connection:
+            connection.execute(f"CREATE TABLE t (run_id text, partition_id text, x {declared})")
+    with pytest.raises(InputError, match=words):
+        check_table(table, list(rows.schema))
+    with pytest.raises(InputError, match=words):
+        append(rows, table)
+    if not declared:
+        assert stored(table.uri, "SELECT * FROM sqlite_master WHERE tbl_name = 't'") == []
