@@ -38,6 +38,7 @@ from partwise.sources.opening import open_source
 from partwise.store.lease import Lease
 from partwise.store.store import Store
 from partwise.tables.column_names import columns_there
+from partwise.tables.dictionaries import without_null_values
 from partwise.tables.filters import Filter
 from partwise.tables.roles import ROLE_KEY
 from partwise.tables.schemas import cast_batch
@@ -234,6 +235,11 @@ def _write_parts(draft: Draft, token: str) -> DatasetManifest:
         batch = cast_batch(source_batch, draft.schema, {}, "the source")
         if not batch.num_rows:
             continue
+        arrays = [
+            without_null_values(array) if pa.types.is_dictionary(array.type) else array
+            for array in batch.columns
+        ]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=draft.schema)
         fingerprint.add(batch)
         orders.add(batch)
         for column, array in zip(statistics, batch.columns, strict=True):

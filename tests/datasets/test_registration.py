@@ -57,6 +57,18 @@ def folder_of(store: Store, name: str = "sales") -> Path:
     return Path(store.url) / "datasets" / name
 
 
+@pytest.mark.parametrize("values", [["a", None, "b"], [1, None, 2], [b"a", None, b"b"]])
+def test_a_null_among_the_values_of_a_dictionary_is_a_null_of_the_column(store, values) -> None:
+    codes = pa.array([0, 1, None, 2], pa.int8())
+    column = pa.DictionaryArray.from_arrays(codes, pa.array(values))
+    made = register_dataset("sales", pa.table({"x": column}), store=store)
+    assert rows_of(made)["x"].to_pylist() == column.to_pylist()
+    assert made.statistics["x"].nulls == 2
+    # The same rows, encoded otherwise.
+    plain = pa.array(column.to_pylist()).dictionary_encode().cast(column.type)
+    assert register_dataset("sales", pa.table({"x": plain}), store=store).version == 1
+
+
 def test_rows_come_back_in_their_order_with_marks_and_statistics(store) -> None:
     made = register_dataset("sales", TABLE, store=store, exclude=["secret"], label="sales")
     assert (made.version, made.rows) == (1, 4)
