@@ -102,7 +102,8 @@ def compare_partitions(
 ) -> PartitionChanges:
     """Count the partitions that were added, removed or changed.
 
-    Compared are the columns that both versions have with one type, in the order of the rows. Both
+    Compared are the columns that both versions have with one type, but for those of the key, whose
+    values are equal as keys are, in the order of the rows. Both
     are sharded to disk by key, and compared shard by shard: memory is that of one shard's keys. At
     most `examples` keys are kept of each kind of change. `directory` needs space for both versions;
     None: the temporary folder.
@@ -146,9 +147,10 @@ def _fingerprints(
     if shard is None:
         return {}
     ordered = sort_shard(shard, keys, folder / "sorted")
-    reader = ShardReader(ordered.path)
+    reader = ShardReader(ordered.path, left_out=[column.name for column in keys])
     found = {
-        name: (reader.fingerprint(int(start), int(stop)), key)
+        # With the number of rows, as there may be no column besides the key.
+        name: (f"{stop - start} {reader.fingerprint(int(start), int(stop))}", key)
         for name, key, start, stop in zip(
             ordered.partition_ids,
             key_values(ordered.keys),

@@ -186,9 +186,12 @@ def _sorted_batches(piece: Piece, bounds: list[int]) -> Iterator[tuple[pa.Record
 
 
 class ShardReader:
-    """Reads partitions of a sorted shard from its memory-mapped file."""
+    """Reads partitions of a sorted shard from its memory-mapped file.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    Columns `left_out` are in no fingerprint of rows.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], left_out: Collection[str] = ()) -> None:
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
         # Behind the rows' columns stand the own codes of as many as have a dictionary.
         count = len(reader.schema) - len(dictionary_columns(reader.schema))
@@ -202,7 +205,8 @@ class ShardReader:
             self._categories = CategoriesReader(path, self.schema)
         self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
         self._starts = [0, *itertools.accumulate(batch.num_rows for batch in self._batches)]
-        self._schema_hash = hash_schema(self.schema)
+        self._hashed = [i for i in range(count) if self.schema.field(i).name not in left_out]
+        self._schema_hash = hash_schema(pa.schema([self.schema.field(i) for i in self._hashed]))
         self._laid_out: tuple[int, LaidOut] | None = None
 
     def _pieces(self, start: int, stop: int) -> list[tuple[int, int, int]]:
@@ -281,8 +285,8 @@ class ShardReader:
         return self._laid_out[1], start, stop
 
     def _rows_of(self, index: int) -> pa.RecordBatch:
-        """A batch with its values, of any partitions."""
+        """The columns of a batch that are hashed, with their values, of any partitions."""
         batch = self._batches[index]
-        if self._categories is None:
+        if len(self._hashed) == batch.num_columns:
             return batch
-        return batch.select(range(len(self.schema)))
+        return batch.select(self._hashed)

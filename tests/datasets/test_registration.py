@@ -15,6 +15,7 @@ import pytest
 
 from partwise.connector.data_connector import DataConnector
 from partwise.datasets import parts
+from partwise.datasets.comparison import compare_partitions
 from partwise.datasets.dataset import Dataset, list_datasets
 from partwise.datasets.garbage import collect_dataset_garbage
 from partwise.datasets.manifest import encode_schema
@@ -495,3 +496,34 @@ def test_a_version_of_an_earlier_release_says_no_order_and_is_not_made_again(
     # From elsewhere, so that the rows are read.
     pq.write_table(table, tmp_path / "levels.parquet")
     assert register_dataset("levels", tmp_path / "levels.parquet", store=store).version == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (pa.array([1, 2, 3], pa.int32()), pa.array([1, 2, 3], pa.int64())),
+        (pa.array([-0.0, 1.0, float("nan")]), pa.array([0.0, 1.0, float("nan")], pa.float32())),
+        (pa.array(["a", "b", None]), pa.array(["a", "b", None]).dictionary_encode()),
+    ],
+)
+def test_partitions_are_the_same_where_only_the_key_is_written_otherwise(
+    store, tmp_path, before, after
+) -> None:
+    versions = [
+        register_dataset("sales", pa.table({"key": keys, "value": values}), store=store)
+        for keys, values in ((before, [1, 2, 3]), (after, [1, 2, 3]), (after, [1, 2, 4]))
+    ]
+    old, new, changed = versions
+    same = compare_partitions(old, new, ["key"], directory=tmp_path)
+    assert (same.same, sum(same.counts.values())) == (3, 0)
+    found = compare_partitions(old, changed, ["key"], directory=tmp_path)
+    assert (found.same, found.counts) == (2, {"added": 0, "removed": 0, "changed": 1})
+
+
+def test_partitions_of_nothing_but_a_key_differ_by_their_rows(store, tmp_path) -> None:
+    old, new = (
+        register_dataset("sales", pa.table({"key": keys}), store=store)
+        for keys in (["a", "b"], ["a", "b", "b"])
+    )
+    found = compare_partitions(old, new, ["key"], directory=tmp_path)
+    assert (found.same, found.examples["changed"]) == (1, ["b"])
