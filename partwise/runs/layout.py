@@ -6,6 +6,7 @@
 """
 
 import json
+import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from partwise.errors import InputError, RunFormatError
+from partwise.formatting import value_text
 from partwise.runs.bundle import LOG_FILENAME
 from partwise.runs.contents import READ_THREADS
 from partwise.runs.kinds import KINDS
@@ -73,7 +75,8 @@ def lay_out(run: Run, target: Store | str | Path) -> int:
     # by the old one, and deletes them.
     for path in sorted(earlier - _files_of(index)):
         target.delete(path)
-    target.write(INDEX_FILE, json.dumps(index, indent=1, default=str).encode() + b"\n")
+    text = json.dumps(index, indent=1, allow_nan=False, default=value_text)
+    target.write(INDEX_FILE, text.encode() + b"\n")
     return len(entries)
 
 
@@ -99,13 +102,20 @@ def _lay_out(run: Run, target: Store, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _key(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the key of a partition; what JSON has no form for is text, as `--key` takes it."""
     return {
         "key": {
-            name.removeprefix(KEY_PREFIX): value
+            name.removeprefix(KEY_PREFIX): _json_value(value)
             for name, value in row.items()
             if name.startswith(KEY_PREFIX)
         }
     }
+
+
+def _json_value(value: Any) -> Any:
+    # Of other types json asks by itself.
+    is_text = isinstance(value, float) and not math.isfinite(value)
+    return value_text(value) if is_text else value
 
 
 def _read_index(target: Store) -> dict[str, Any]:

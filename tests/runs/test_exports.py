@@ -1,8 +1,11 @@
 """Runs that hold exports: which one belongs to a training run, and which can be laid out."""
 
+import datetime as dt
 import json
+import math
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from partwise.errors import InputError, RunNotFoundError
@@ -65,3 +68,29 @@ def test_exports_of_either_kind_are_laid_out(kind: RunKind, local_store: Store, 
 def test_no_other_run_is_laid_out(training: Run, tmp_path) -> None:
     with pytest.raises(InputError, match="of the kind 'train'; only a run of export_models or"):
         lay_out(training, Store.parse(tmp_path / "served"))
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        (pa.array([1.5, math.nan, math.inf, -math.inf]), [1.5, "nan", "inf", "-inf"]),
+        (pa.array([b"\xff", b"a", b""]), ["ff", "61", ""]),
+        (pa.array([0, 1, 86_400_000_000], pa.duration("us")), ["0", "0.000001", "86400"]),
+        (pa.array([dt.datetime(2024, 2, 29, 1)]), ["2024-02-29T01:00:00"]),  # noqa: DTZ001
+        (pa.array([dt.date(2024, 2, 29), None]), ["2024-02-29", None]),
+    ],
+)
+def test_the_index_of_keys_of_any_type_is_json(values, texts, local_store, tmp_path) -> None:
+    keys = pa.schema([("key", values.type)])
+    maker = RunMaker(local_store, "made", "export", "onnx", keys=keys)
+    maker.begin()
+    maker.commit(*((key, "DONE", 1.0) for key in values.to_pylist()))
+    lay_out(maker.end(len(values)), Store.parse(tmp_path / "served"))
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    text = (tmp_path / "served" / "index.json").read_text()
+    index = json.loads(text, parse_constant=refuse)
+    found = [entry["key"]["key"] for entry in index["partitions"]]
+    assert sorted(found, key=str) == sorted(texts, key=str)
