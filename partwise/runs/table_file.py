@@ -55,7 +55,11 @@ def write_table_file(run: Run, what: What, to: Path, *, overwrite: bool = False)
     n_rows = 0
     with new_file(to, overwrite=overwrite) as temporary, _writer(temporary, schema, is_csv) as file:
         for part in parts():
-            columns = [_column(part, field, is_csv) for field in schema]
+            try:
+                columns = [_column(part, field, is_csv) for field in schema]
+            except pa.ArrowInvalid as error:
+                # The types go together, and a value does not: 2**53 + 1 among doubles.
+                raise mixed_types(run.run_id, run.ledger, output_schemas(run), error) from error
             file.write_table(pa.table(columns, schema=schema))
             n_rows += part.num_rows
     return n_rows
@@ -146,5 +150,9 @@ def _text(value: Any) -> str | None:
     """Return a value that a CSV file has no form for: bytes as hex digits, most others as JSON."""
     if value is None:
         return None
-    as_it_is = isinstance(value, bytes | str | UUID)
-    return value_text(value) if as_it_is else json.dumps(value, default=value_text)
+    if isinstance(value, bytes | str | UUID):
+        return value_text(value)
+    # JSON has no NaN, which becomes null, and no infinity, which becomes text.
+    infinite = {"Infinity": "inf", "-Infinity": "-inf"}
+    text = json.dumps(value, default=value_text)
+    return json.dumps(json.loads(text, parse_constant=infinite.get))
