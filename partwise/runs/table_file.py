@@ -18,6 +18,7 @@ from partwise.runs.local_file import check_free, new_file
 from partwise.runs.output_types import mixed_types
 from partwise.runs.outputs import output_schemas
 from partwise.runs.run import Run
+from partwise.tables.local_times import UNITS_A_SECOND
 
 What = Literal["ledger", "metrics", "predictions"]
 SUFFIXES = (".csv", ".parquet")
@@ -116,9 +117,9 @@ def _column(part: pa.Table, field: pa.Field, is_csv: bool) -> pa.ChunkedArray | 
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_duration(column.type):
-        spans = column.to_pylist()
-        seconds = [None if each is None else each.total_seconds() for each in spans]
-        return pa.array(seconds, field.type)
+        # Not by Python, whose lengths of time have no nanoseconds and end after 2.7 million years.
+        counts = column.cast(pa.int64()).cast(pa.float64(), safe=False)
+        return pc.divide(counts, float(UNITS_A_SECOND[column.type.unit]))
     if _is_written_as_text(column.type):
         return pa.array([_text(each) for each in column.to_pylist()], pa.string())
     return column.cast(field.type)

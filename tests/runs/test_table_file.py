@@ -15,6 +15,11 @@ ID = uuid.UUID(int=7)
 COLUMNS = {
     "a span of no length": (pa.array([dt.timedelta(0), dt.timedelta(seconds=5)]), ["0", "5"]),
     "whole seconds": (pa.array([0, None], pa.duration("s")), ["0", ""]),
+    "spans that Python has not": (
+        pa.array([1_500_000_001, 2**61], pa.duration("ns")),
+        ["1.500000001", "2305843009.213694"],
+    ),
+    "a long span": (pa.array([2**55, None], pa.duration("s")), ["3.602879701896397e+16", ""]),
     "texts": (pa.array(["a,b", None], pa.string_view()), ["a,b", ""]),
     "bytes": (pa.array([b"\x01\xff", None], pa.binary_view()), ["01ff", ""]),
     "ids": (
