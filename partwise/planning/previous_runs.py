@@ -51,7 +51,15 @@ def with_previous_models(used: UsedModels, call: InferCall, store: Store) -> tup
         runs = [f"{RUN_SCHEME}{run.run_id}" for run in earlier]
         opened = _models_of_runs(runs, call, used, store)
         previous = [models for models in _of_other_keys(first, opened) if models.models.num_rows]
-        previous = _in_places(previous, names or (), first, [models.name for models in others])
+        if names is not None:
+
+            def reopened(name: str) -> ModelSet:
+                try:
+                    return open_models(name, store, call.format, used.reader)
+                except RunNotFoundError:
+                    return replace(first, name=name, models=first.models.slice(0, 0))
+
+            previous = _in_places(previous, names, first, [each.name for each in others], reopened)
     else:
         kept = (open_models(name, store, call.format, used.reader) for name in names)
         previous = [*_of_other_keys(first, kept)]
@@ -102,13 +110,18 @@ def _names_of_before(
 
 
 def _in_places(
-    previous: Sequence[ModelSet], names: Sequence[str], first: ModelSet, others: Sequence[str]
+    previous: Sequence[ModelSet],
+    names: Sequence[str],
+    first: ModelSet,
+    others: Sequence[str],
+    reopened: Callable[[str], ModelSet],
 ) -> list[ModelSet]:
     """Return earlier models in the places that they have in a run which is overwritten.
 
-    A run uses the same ones for ever, so that of each run which is not asked any more there is none
-    in its place. Where one is asked that had no place, it is another run: as it is claimed, that is
-    refused. `others` are asked after all of these, and may be earlier runs too.
+    A run uses the same ones for ever, so that one which is not needed any more keeps its place,
+    without models. Where one is asked that had no place, or one has models and would be asked no
+    more, it is another run: as it is claimed, that is refused. `others` are asked after all of
+    these, and may be earlier runs too.
     """
     found = {models.name: models for models in previous}
     places = list(names)
@@ -117,8 +130,12 @@ def _in_places(
     left = [name for name in places if name not in found]
     if [name for name in places if name in found] != [*found] or set(left) & set(others):
         return [*previous]
-    nothing = replace(first, models=first.models.slice(0, 0))
-    return [found.get(name) or replace(nothing, name=name) for name in places]
+    # Not found may mean that it worked later than the first, or could not be looked at just now.
+    for models in [*_of_other_keys(first, [*previous, *map(reopened, left)])][len(previous) :]:
+        if models.models.num_rows:
+            return [*previous]
+        found[models.name] = models
+    return [found[name] for name in places]
 
 
 def _models_of_runs(

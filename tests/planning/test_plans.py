@@ -40,6 +40,7 @@ from partwise.planning.previous_runs import with_previous_models
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.sql_output import Table
 from partwise.runs.claim import Claim
+from partwise.runs.removal import remove_run
 from partwise.runs.run import Run
 from partwise.runs.stored_models import MODELS, ModelSet
 from partwise.shuffle.plan import shard_rows
@@ -267,6 +268,18 @@ class TestModels:
         run = self.made(tmp_path, "pickle", "n-3", "aBc")
         self.made(tmp_path, "pickle", "n-2", "abc")
         assert [*self.asked(run, **given)[0]] == ["run://n-3", "run://n-1", "run://other"]
+
+    def test_an_overwrite_loses_no_model_of_an_earlier_run_that_worked_later(self, tmp_path):
+        """It is earlier by its ID alone then, and would be asked no more: that is refused."""
+        for run_id, keys in (("n-1", "ab"), ("n-2", "a")):
+            run = self.made(tmp_path, "pickle", run_id, keys)
+        self.used(run, "n-1")
+        self.made(tmp_path, "pickle", "n-1", "ab")
+        found, _ = self.asked(run, on_existing_artifacts="overwrite")
+        assert [*found] == ["run://n-2"], "as its claim refuses it"
+        remove_run(Store.parse(tmp_path), "n-1")
+        found, _ = self.asked(run, on_existing_artifacts="overwrite")
+        assert found == {"run://n-2": ["a"], "run://n-1": []}
 
     def test_an_overwrite_asks_an_earlier_run_that_is_a_fallback_as_before(self, tmp_path):
         for run_id in ("n-1", "n-2"):
