@@ -30,7 +30,7 @@ def deployments_of(document: Any, path: Path) -> list[dict[str, Any]]:
                 "and work_pool, each on a line of its own."
             )
         for name in ("name", "entrypoint"):
-            _check_text(f"{path}, deployment {number}", name, deployment.get(name))
+            _check_name(f"{path}, deployment {number}", name, deployment.get(name))
         _check(f"{path}, deployment {deployment['name']!r}", deployment)
     return deployments
 
@@ -50,7 +50,7 @@ def _check(where: str, deployment: Mapping[str, Any]) -> None:
             f"{where}: work_pool is {_shown(work_pool)}: write `work_pool: {{name: {named}}}`."
         )
     if (pool := pool_of(deployment)) is not None:
-        _check_text(where, "work_pool.name", pool)
+        _check_name(where, "work_pool.name", pool)
     parameters = deployment.get("parameters")
     if not isinstance(parameters, dict | None):
         raise InputError(
@@ -98,6 +98,10 @@ def _check_text(where: str, name: str, value: Any) -> None:
         raise InputError(
             f"{where}: {name} is {_shown(value)}, which is no text: write it in quotes."
         )
+
+
+def _check_name(where: str, name: str, value: Any) -> None:
+    _check_text(where, name, value)
     if "{{" in value:
         # Prefect fills it in later than pools are made, and deployments looked for, by that name.
         raise InputError(

@@ -63,7 +63,10 @@ def test_without_a_work_pool_it_is_deployed_to_one_that_is_named(tmp_path, nothi
     ]
 
 
-@pytest.mark.parametrize("given", ["", " []", " [{match: {a: b, c: [d, '*']}}, {triggers: [{}]}]"])
+@pytest.mark.parametrize(
+    "given",
+    ["", " []", " [{match: {a: b, c: [d, '*']}}, {triggers: [{}]}]", " [{match: {a: '{{ $U }}'}}]"],
+)
 def test_triggers_as_prefect_has_them_are_read(tmp_path, given):
     _write(tmp_path, TRIGGERS + given)
     (read,) = read_project(tmp_path).deployments
