@@ -6,6 +6,7 @@ from typing import Any
 
 from prefect import Flow
 from prefect.client.schemas.objects import FlowRun, State
+from prefect.context import FlowRunContext
 from prefect.exceptions import ParameterTypeError
 
 from partwise.errors import PartwiseError
@@ -30,7 +31,12 @@ class PrefectPlainFlow(Flow[..., Any]):
             except PartwiseError:
                 raise
             except Exception as error:
-                return unexpected(error)
+                state = unexpected(error)
+                context = FlowRunContext.get()
+                if context is not None and context.flow is not None and context.flow.retries:
+                    # Prefect begins again after what is raised, not after a state; masked as that.
+                    raise RuntimeError(state.message) from None
+                return state
 
         super().__init__(body, name=called.name, persist_result=False, on_running=[_announce])
 

@@ -222,6 +222,23 @@ def test_a_flow_of_a_plain_value_tells_prefect_no_secrets(monkeypatch, tmp_path,
         tidy_store(keep_last="x")
 
 
+def test_prefect_begins_a_flow_of_a_plain_value_again_where_it_is_told_to(
+    monkeypatch, tmp_path
+) -> None:
+    module, tries = sys.modules["partwise.flows.tidy_store"], list[str]()
+    opened = module.open_store
+
+    def fail_once(store: str) -> Any:
+        tries.append(store)
+        if len(tries) == 1:
+            raise RuntimeError("no answer from postgresql://reader:hunter3hunter@db/shop")
+        return opened(store)
+
+    monkeypatch.setattr(module, "open_store", fail_once)
+    tidy_store.with_options(retries=1)(store=str(tmp_path))
+    assert len(tries) == 2
+
+
 def test_whole_numbers_beyond_64_bits_are_stored_as_text() -> None:
     """Else the server lists no flow run any more."""
     trainer = LightGBMTrainer(label="value", params={"seed": 2**70, "bagging_seed": -(2**63)})
