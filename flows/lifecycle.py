@@ -50,6 +50,7 @@ from partwise.tasks.notify import check_notified, notify
 from partwise.tasks.steps import run_logger
 
 DAYS = Annotated[int, Field(ge=0, le=36_500)]
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -309,9 +310,18 @@ class _Stages:
 
 def _without_old_nights(night: Night, kept: int, store: Store) -> str:
     """Remove the runs of older nights, and return what is said of it."""
-    removed, stay = remove_old_nights(night, kept, store)
-    for run_id, why in stay.items():
-        run_logger().info("%s stays: %s", run_id, why)
+    try:
+        removed, stay = remove_old_nights(night, kept, store)
+    except PartwiseError as error:
+        # What the night has found is told all the same.
+        run_logger().warning("Runs of older nights were not removed: %s", error)
+        return ""
+    if stay:
+        reasons = "; ".join(f"{run_id}: {why}" for run_id, why in [*stay.items()][:_SHOWN])
+        more = " ..." if len(stay) > _SHOWN else ""
+        stays = "stays" if len(stay) == 1 else "stay"
+        runs = counted(len(stay), "run")
+        run_logger().info("%s of older nights %s: %s%s", runs, stays, reasons, more)
     return f" {counted(len(removed), 'run')} of older nights removed." if removed else ""
 
 

@@ -75,13 +75,16 @@ def old_runs(
         by_kind.setdefault(each.kind, []).append(each)
     young = {each.run_id for runs in by_kind.values() for each in runs[-keep:]}
     old = [each for each in readable if each.run_id not in young and each.at and each.at < before]
-    return [*others, *_with_reasons(store, old, freed)]
+    return [*others, *_with_reasons(store, old, lambda each: _held_by(store, each, freed))]
 
 
 def named_runs(store: Store, names: Iterable[str]) -> list[OldRun]:
-    """Return runs that somebody chose, as `old_runs` does; of which nothing is left: none."""
+    """Return runs that somebody chose, as `old_runs` does; of which nothing is left: none.
+
+    Whether a process works on one its removal finds out, which waits for those out of sight.
+    """
     readable, others = _look_at(store, names)
-    return [*others, *_with_reasons(store, readable, ())]
+    return [*others, *_with_reasons(store, readable, lambda each: _drawn_on(store, each, ()))]
 
 
 def _look_at(store: Store, names: Iterable[str]) -> tuple[list[OldRun], list[OldRun]]:
@@ -96,10 +99,12 @@ def _look_at(store: Store, names: Iterable[str]) -> tuple[list[OldRun], list[Old
     return readable, [*(each for each in found if each.at is None), *halves]
 
 
-def _with_reasons(store: Store, old: Sequence[OldRun], freed: Collection[str]) -> list[OldRun]:
-    """Return runs with what keeps them, where anything does."""
+def _with_reasons(
+    store: Store, old: Sequence[OldRun], held_by: Callable[[OldRun], str]
+) -> list[OldRun]:
+    """Return runs with what keeps them, where anything does: by themselves, or others that stay."""
     with ThreadPoolExecutor(READ_THREADS) as threads:
-        held = threads.map(lambda each: _held_by(store, each, freed), old)
+        held = threads.map(held_by, old)
         reasons = {each.run_id: why for each, why in zip(old, held, strict=True)}
     _keep_used(reasons, all_uses(store))
     return [replace(each, kept_by=reasons[each.run_id]) for each in old]
@@ -133,6 +138,11 @@ def _held_by(store: Store, run: OldRun, freed: Collection[str]) -> str:
     """Return why a run stays by itself; empty: nothing keeps it."""
     if held_claim(store, run_path(run.run_id)):
         return "a process works on it"
+    return _drawn_on(store, run, freed)
+
+
+def _drawn_on(store: Store, run: OldRun, freed: Collection[str]) -> str:
+    """Return which versions of catalogs keep a run; empty: none does."""
     try:
         holders = holders_of(store, run.run_id, freed)
     except PartwiseError as error:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.evaluated import Evaluated
 from partwise.catalogs.rules import Improvement
-from partwise.errors import GateError, InputError, RunNotFoundError
+from partwise.errors import GateError, InputError, RunNotFoundError, StoreError
 from partwise.flows import lifecycle
 from partwise.runs.contents import list_runs
 from partwise.runs.run import Run
@@ -33,6 +34,32 @@ STAGES = (
 
 class Stopped(BaseException):
     """As if the process were killed there."""
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_what_stays_of_older_nights_is_one_line(monkeypatch, count: int) -> None:
+    lines: list[str] = []
+    log = SimpleNamespace(info=lambda text, *values: lines.append(text % values))
+    monkeypatch.setattr(flow_module, "run_logger", lambda: log)
+    stay = {f"r-{number}": "ours uses it" for number in range(count)}
+    monkeypatch.setattr(flow_module, "remove_old_nights", lambda *_: (["a", "b"], stay))
+    found = flow_module._without_old_nights(None, 1, None)
+    assert found == " 2 runs of older nights removed."
+    shown = "; ".join(f"r-{number}: ours uses it" for number in range(3))
+    expected = {
+        0: [],
+        1: ["1 run of older nights stays: r-0: ours uses it"],
+        4: [f"4 runs of older nights stay: {shown} ..."],
+    }
+    assert lines == expected[count]
+
+
+def test_a_store_that_cannot_be_listed_keeps_no_night_from_being_told(monkeypatch) -> None:
+    def fail(*_: Any) -> None:
+        raise StoreError("It cannot be listed.")
+
+    monkeypatch.setattr(flow_module, "remove_old_nights", fail)
+    assert flow_module._without_old_nights(None, 1, None) == ""
 
 
 @pytest.fixture(scope="module")
