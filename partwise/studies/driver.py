@@ -250,8 +250,9 @@ class StudyDriver:
     def _submit(self, number: int) -> None:
         self._starts[number] += 1
         self._submitted[number] = datetime.now(UTC)
-        self._running.add(number)
         future = self._trials.submit(self._assigned[number], self._starts[number])
+        # Only now: of one that could not be submitted no end would come.
+        self._running.add(number)
         # Called on another thread, which only leaves word: one alone decides.
         future.add_done_callback(lambda _: self._inbox.put(_Ended(number, future)))
 

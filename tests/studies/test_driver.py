@@ -141,6 +141,18 @@ def test_a_study_whose_sampler_fails_ends_with_what_it_has(monkeypatch, method, 
     assert isinstance(driver.cause, KeyError)
 
 
+def test_a_study_of_which_no_trial_can_be_submitted_ends(monkeypatch) -> None:
+    def full(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(TrialsHere, "submit", full)
+    with driver_of(TrialsHere(), "random", 5) as driver:
+        driver.run()
+    assert driver.stopped == Stop(
+        RunStatus.FAILURE, "it could not go on: RuntimeError: can't start new thread"
+    )
+
+
 def test_a_study_whose_cluster_is_gone_has_no_end(monkeypatch) -> None:
     def gone(search: Search, number: int) -> None:
         raise ClusterError("It is gone.")
