@@ -84,7 +84,8 @@ def body_of(
     """Return the body of a question: lists of Python travel as JSON, tables and frames as Arrow.
 
     A predictor takes lists as JSON too, so that both see the same values. Decimals, which JSON has
-    not, are no text for a model: with one among them, lists travel as Arrow.
+    not, are no text for a model: with one among them, lists travel as Arrow, where text is read as
+    that of JSON is and NaN stays NaN.
 
     Raises:
         InputError: Rows or key cannot be sent.

@@ -14,6 +14,7 @@ from partwise.formatting import shortened
 from partwise.serving.questions import Values
 from partwise.tables.calendar import SEPARATOR
 from partwise.tables.column_names import check_unique_names
+from partwise.tables.column_types import is_text
 from partwise.tables.dictionaries import plain_storage
 
 _DATE_LENGTH = len("2026-03-01")
@@ -46,6 +47,7 @@ def columns_of_rows(rows: Any) -> tuple[Mapping[str, Any], int]:
         if not all(isinstance(row, Mapping) for row in rows):
             raise InputError("Rows are objects, one for each row, of values by column.")
         names = dict.fromkeys(name for row in rows for name in row)
+        check_unique_names(list(map(str, names)), "The rows have")
         return {str(name): [row.get(name) for row in rows] for name in names}, len(rows)
     table = _table(rows)
     check_unique_names(table.column_names, "The rows have")
@@ -58,7 +60,8 @@ def _values(name: str, values: Any) -> Any:
         values = pa.chunked_array([values])
     if isinstance(values, pa.ChunkedArray):
         return _without_views(values)
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+    is_one = isinstance(values, str | bytes | Mapping) or not getattr(values, "ndim", 1)
+    if is_one or not isinstance(values, Iterable):
         raise InputError(
             f"The column {name!r} is {shortened(repr(values), 80)} and no list of values: one row "
             f"is [{{{name!r}: ...}}]."
@@ -110,12 +113,15 @@ def columns_of_json(
     Raises:
         ColumnError: Values of a column are of several kinds, or no dates or times.
     """
-    arrays = {
-        name: values
-        if isinstance(values, pa.ChunkedArray)
-        else _column(name, values, times.get(name, ""), is_time=name in times)
-        for name, values in columns.items()
-    }
+    arrays = {}
+    for name, values in columns.items():
+        is_time = name in times
+        # Text of times is text in Arrow as well: a list with a decimal in it travels so.
+        if isinstance(values, pa.ChunkedArray) and not (is_time and is_text(values.type)):
+            arrays[name] = values
+        else:
+            given = values.to_pylist() if isinstance(values, pa.ChunkedArray) else values
+            arrays[name] = _column(name, given, times.get(name, ""), is_time=is_time)
     if not arrays:
         return pa.table({"": pa.nulls(n_rows)}).select([])
     for name in encoded:

@@ -12,7 +12,7 @@ from partwise.catalogs.rows import OF_ALL
 from partwise.errors import ColumnError, InputError
 from partwise.formatting import key_text
 from partwise.runs.run import ONLY
-from partwise.serving.keys import key_of_json, value_of_json
+from partwise.serving.keys import given_values, key_of_json, value_of_json
 from partwise.serving.levels import Level, Place
 from partwise.serving.questions import Question, UsedModel
 from partwise.serving.served import Served
@@ -85,18 +85,23 @@ def _check_same(question: Question, columns: Sequence[KeyColumn]) -> None:
     """Refuse rows with a key column that says another key than the one that was given."""
     key = question.key if isinstance(question.key, tuple) else (question.key,)
     for column, wanted in zip(columns, key, strict=False):
-        values = question.columns.get(column.name, ())
+        values = given_values(question.columns.get(column.name, ()), column)
         if isinstance(values, pa.ChunkedArray):
             found = values.unique().to_pylist()
         else:
             found = [value_of_json(value, column) for value in values]
-        # Not by ==: NaN is a key, and the two 02:30 of an autumn night are two.
-        same = key_bytes(wanted, [column])
-        if any(key_bytes(value, [column]) != same for value in found):
+        if not all(_are_same(value, wanted, column) for value in found):
             raise InputError(
                 f"The key was given, and rows have others in the column {column.name!r}: leave "
                 "that column out, or the key."
             )
+
+
+def _are_same(value: Any, wanted: Any, column: KeyColumn) -> bool:
+    """Whether two values are one key: NaN is, and the two 02:30 of an autumn night are two."""
+    if isinstance(value, dt.datetime):
+        return key_bytes(value, [column]) == key_bytes(wanted, [column])
+    return bool(value == wanted or (value != value and wanted != wanted))
 
 
 def candidates_of(served: Served, key: Key) -> Candidates:
@@ -149,9 +154,8 @@ def _keys_of_rows(
     question: Question, columns: Sequence[KeyColumn]
 ) -> Iterator[tuple[Key, np.ndarray]]:
     """Yield each key that rows have, and the places of its rows, in the order of their first."""
-    given = [question.columns[column.name] for column in columns]
-    # Of nulls alone Arrow says no class, as a list says none.
-    if all(isinstance(each, pa.ChunkedArray) and each.type != pa.null() for each in given):
+    given = [given_values(question.columns[column.name], column) for column in columns]
+    if all(isinstance(each, pa.ChunkedArray) for each in given):
         table = pa.table(given, names=[column.name for column in columns])
         check_key_classes(columns, key_columns(table.schema, table.column_names), "the models")
         normalized = normalize_keys(table, columns)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from partwise.catalogs.kept_rows import ANSWERED_AT, REQUEST_ID, About, kept_files, write_kept
 from partwise.errors import InputError, PartwiseError
 from partwise.runs.run import ONLY
-from partwise.serving.keys import value_of_json
+from partwise.serving.keys import given_values, value_of_json
 from partwise.serving.questions import Answer, Question
 from partwise.serving.served import Served
 from partwise.store.store import Store
@@ -258,8 +258,7 @@ def _keys_of(question: Question, columns: tuple[KeyColumn, ...]) -> dict[str, An
 
 
 def _key_column(values: Any, column: KeyColumn) -> Any:
-    if isinstance(values, pa.ChunkedArray) and values.type == pa.null():
-        values = values.to_pylist()
+    values = given_values(values, column)
     if isinstance(values, pa.ChunkedArray):
         found = normalize_keys(pa.table([values], names=[column.name]), [column]).column(0)
         # One type for all files: keys from 2 to the 63rd on are left out.

@@ -3,10 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from partwise.errors import KeyClassError
 from partwise.formatting import shortened
 from partwise.runs.key_texts import parse_key_value
 from partwise.tables.column_names import names_in_words
+from partwise.tables.column_types import is_text
 from partwise.tables.keys.partition_keys import Key, KeyClass, KeyColumn
 
 _NOT_OF_JSON = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -54,6 +57,18 @@ def key_of_json(value: Any, columns: Sequence[KeyColumn]) -> Key:
         )
     made = [value_of_json(each, column) for each, column in zip(values, columns, strict=True)]
     return made[0] if len(made) == 1 else tuple(made)
+
+
+def given_values(values: Any, column: KeyColumn) -> Any:
+    """Return values of a key column as a list, where they are what a list would have in JSON.
+
+    Those are columns of Arrow of nulls alone, which have no class, and of text that stands for
+    something else, such as a date: a list with a decimal in it travels as Arrow.
+    """
+    if not isinstance(values, pa.ChunkedArray):
+        return values
+    is_text_of_other = is_text(values.type) and column.key_class is not KeyClass.STRING
+    return values.to_pylist() if values.type == pa.null() or is_text_of_other else values
 
 
 def value_of_json(value: Any, column: KeyColumn) -> Any:

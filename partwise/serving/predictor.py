@@ -324,7 +324,8 @@ class Predictor:
 
     def _warm(self, new: Served, old: Served | None) -> None:
         """Load the models of a version; with an old one, those whose keys are loaded of it."""
-        warmed, its_bytes = set(), 0
+        warmed: dict[Any, tuple[Level, Place]] = {}
+        its_bytes = 0
         for number, level in enumerate(new.levels):
             ids: Iterable[str] = level.partition_ids()
             if old is not None:
@@ -335,17 +336,21 @@ class Predictor:
                     return
                 # Its own alone: those of the version that still answers leave for them.
                 if old is None and its_bytes >= self.cache.most_bytes:
-                    return
+                    break
                 place = level.place(name)
                 if place is None or place.identity in warmed:
                     continue
                 begun = time.thread_time()
                 its_bytes += self.loaded(level, place).size_bytes
-                warmed.add(place.identity)
+                warmed[place.identity] = level, place
                 if new is not self.current:
                     # Python runs one thread at a time: without pauses every answer meanwhile would
                     # wait for the loading.
                     self._is_closed.wait(_PAUSE * (time.thread_time() - begun))
+        if old is None:
+            # What answered meanwhile may have taken their place; and now its models go first.
+            for level, place in warmed.values():
+                self.loaded(level, place)
 
     def close(self) -> None:
         """Let all models go; a version that is being warmed is not taken up."""

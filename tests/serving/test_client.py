@@ -149,6 +149,17 @@ def test_decimals_in_rows_are_numbers_for_a_model(store, ask):
     assert sent.to_pylist() == [exact, 1]
 
 
+def test_texts_beside_decimals_stand_for_the_keys_that_they_do_in_json(store, ask):
+    schema = pa.schema([("a", pa.date32()), ("b", pa.decimal128(9, 2))])
+    key = (dt.date(2026, 3, 1), Decimal("1.50"))
+    predictor = make_predictor(store, {key: 7.5}, schema)
+    rows = [{"a": "2026-03-01", "b": Decimal("1.5"), "price": 1.0}]
+    with served(predictor) as url:
+        for question in ((rows,), (rows, key)):
+            assert_equal(ask(url, *question), predictor.predict(*question))
+    assert predictor.predict(rows)["prediction"].to_pylist() == [7.5]
+
+
 def assert_equal(found, expected):
     """Compare tables to the bit, NaN with NaN."""
     assert found.schema.equals(expected.schema, check_metadata=True)

@@ -146,7 +146,10 @@ TWICE = pd.DataFrame([[1, 2]], columns=["x", "x"])
         (TWICE, ColumnError, "Duplicate column names"),
         ({1: [1], "1": [2]}, ColumnError, "more than one column named '1'"),
         (pd.DataFrame({"x": [1, "a"]}), ColumnError, "no table that Arrow can have"),
+        ([{1: 1, "1": 2}], ColumnError, "more than one column named '1'"),
         ({"x": 1}, InputError, "column 'x' is 1 and no list of values"),
+        ({"x": np.array(2.5)}, InputError, r"column 'x' is array\(2.5\) and no list of values"),
+        ({"x": {"a": 1}}, InputError, "column 'x' is {'a': 1} and no list of values"),
         ({"x": "abc"}, InputError, "column 'x' is 'abc' and no list of values"),
         (TWICE["x"].iloc[0], ColumnError, "no table that Arrow can have"),
         (np.ones((2, 2)), InputError, "and not a ndarray"),
@@ -477,6 +480,23 @@ def test_all_models_of_a_new_version_are_loaded_though_the_old_ones_fill_the_cac
     served = predictor(one, warm="all", cache_bytes=3 * size)
     train(one, "second", {key: 10 * value for key, value in FIRST.items()})
     promote(one, "second")
+    assert served.refresh()
+    assert [served.is_warm(ask(key)) for key in FIRST] == [True] * 3
+    loads = served.cache.loads
+    assert said(served.predict({"key": [*FIRST]})) == [10, 20, 30]
+    assert served.cache.loads == loads
+
+
+def test_so_are_those_whose_place_answers_of_the_old_version_take_meanwhile(one, monkeypatch):
+    size = predictor(one, warm="all").cache.bytes // len(FIRST)
+    served = predictor(one, warm="all", cache_bytes=3 * size)
+    train(one, "second", {key: 10 * value for key, value in FIRST.items()})
+    promote(one, "second")
+
+    def answer(_: float) -> None:
+        assert said(served.predict({"key": [*FIRST]})) == [*FIRST.values()]
+
+    monkeypatch.setattr(served._is_closed, "wait", answer)
     assert served.refresh()
     assert [served.is_warm(ask(key)) for key in FIRST] == [True] * 3
     loads = served.cache.loads
