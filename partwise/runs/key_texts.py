@@ -76,7 +76,8 @@ def parse_key(text: str, columns: tuple[KeyColumn, ...]) -> Key:
 def named_partition(key: Key, columns: tuple[KeyColumn, ...]) -> str:
     """Return the partition_id of a key, which may also be given as a text, as `parse_key` takes it.
 
-    Where the key is a single text, that is taken as it stands.
+    Where the key is a single text, that is taken as it stands. So may each value of several, as
+    JSON has them.
 
     Raises:
         KeyClassError: Its values are of other classes.
@@ -84,6 +85,9 @@ def named_partition(key: Key, columns: tuple[KeyColumn, ...]) -> str:
     is_text = len(columns) == 1 and columns[0].key_class is KeyClass.STRING
     if isinstance(key, str) and not is_text:
         key = parse_key(key, columns)
+    if isinstance(key, tuple) and len(key) == len(columns) > 1:
+        values = zip(key, columns, strict=True)
+        key = tuple(parse_key_value(v, c) if isinstance(v, str) else v for v, c in values)
     return partition_id(key, columns)
 
 

@@ -153,7 +153,9 @@ def _text(value: Any) -> str | None:
         return None
     if isinstance(value, bytes | str | UUID):
         return value_text(value)
+    text = json.dumps(value, default=value_text)
+    if "NaN" not in text and "Infinity" not in text:
+        return text
     # JSON has no NaN, which becomes null, and no infinity, which becomes text.
     infinite = {"Infinity": "inf", "-Infinity": "-inf"}
-    text = json.dumps(value, default=value_text)
     return json.dumps(json.loads(text, parse_constant=infinite.get))

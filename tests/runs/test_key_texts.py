@@ -136,7 +136,8 @@ def test_a_run_takes_the_key_as_its_text(local_store) -> None:
     north, south = ("North, 1", dt.date(2026, 3, 1)), ("7", None)
     maker.commit((north, "DONE", 1.0), (south, "FAILED", 2.0))
     run = maker.end(2)
-    for key in (north, PartitionContext(key=north).key_text, '"North, 1",2026-03-01'):
+    as_text = ("North, 1", "2026-03-01")
+    for key in (north, PartitionContext(key=north).key_text, '"North, 1",2026-03-01', as_text):
         assert run.artifact(key, "note.txt") == f"{north} 1.0"
         row = run.partition(key)
         assert (row["shop"], row["day"], row["status"], row["value"]) == (*north, "DONE", 1.0)
