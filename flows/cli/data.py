@@ -1,6 +1,6 @@
 """`partwise data`: register rows as versions of a dataset, list, show and compare them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Annotated, Any
@@ -216,7 +216,7 @@ def compare_versions(
         return 0
     out = output.console()
     out.print(f"{old.reference} -> {new.reference}", style="bold", markup=False)
-    equal = " (the very same)" if old.fingerprint == new.fingerprint else ""
+    equal = " (the very same)" if _are_same_rows(old, new, changes) else ""
     fields = {"rows": f"{old.rows:,} -> {new.rows:,}{equal}"}
     if partitions is not None:
         fields["partitions"] = _partition_text(partitions)
@@ -326,14 +326,16 @@ def _column_row(dataset: Dataset, column: ColumnDocument) -> tuple[Any, ...]:
         column.type,
         dataset.manifest.mark_of(column.name),
         column.nulls,
-        _bound(column.min),
-        _bound(column.max),
+        _bound("min", column.min),
+        _bound("max", column.max),
         column.mean,
         column.distinct,
     )
 
 
-def _bound(value: Any) -> Any:
+def _bound(what: str, value: Any) -> Any:
+    if what in ("mark", "order"):
+        return value[:12] if value else "none"
     return shortened(value, 32) if isinstance(value, str) else value
 
 
@@ -342,14 +344,15 @@ def _change_rows(old: Dataset, new: Dataset, change: ColumnChange) -> list[tuple
         what = "added" if change.before is None else "removed"
         types = [column and column.type for column in (change.before, change.after)]
         return [(change.name, what, *types)]
-    rows: list[tuple[Any, ...]] = []
-    for what in change.moved:
-        if what == "mark":
-            values = [dataset.manifest.mark_of(change.name) or "none" for dataset in (old, new)]
-        else:
-            values = [_bound(getattr(side, what)) for side in (change.before, change.after)]
-        rows.append((change.name, what, *(output.cell_text(value) for value in values)))
-    return rows
+    return [
+        (name, what, *(output.cell_text(_bound(what, value)) for value in values))
+        for name, what, *values in _values(old, new, change)
+    ]
+
+
+def _are_same_rows(old: Dataset, new: Dataset, changes: Sequence[ColumnChange]) -> bool:
+    """Whether rows are equal, and the order of their categories too."""
+    return old.fingerprint == new.fingerprint and not any("order" in c.moved for c in changes)
 
 
 def _partition_text(partitions: PartitionChanges) -> str:
@@ -376,7 +379,7 @@ def _diff_record(
     record: dict[str, Any] = {
         "before": old.reference,
         "after": new.reference,
-        "same_rows": old.fingerprint == new.fingerprint,
+        "same_rows": _are_same_rows(old, new, changes),
         "rows": [old.rows, new.rows],
         "added": [change.name for change in changes if change.before is None],
         "removed": [change.name for change in changes if change.after is None],
@@ -396,13 +399,19 @@ def _diff_record(
 
 
 def _values(old: Dataset, new: Dataset, change: ColumnChange) -> list[tuple[Any, ...]]:
-    """Return what moved as values, where `_change_rows` has texts."""
-    return [
-        (change.name, what, old.manifest.mark_of(change.name), new.manifest.mark_of(change.name))
-        if what == "mark"
-        else (change.name, what, getattr(change.before, what), getattr(change.after, what))
-        for what in change.moved
-    ]
+    """Return each thing that moved, before and after."""
+    name, manifests = change.name, (old.manifest, new.manifest)
+    values: list[tuple[Any, ...]] = []
+    for what in change.moved:
+        match what:
+            case "mark":
+                both = [each.mark_of(name) for each in manifests]
+            case "order":
+                both = [each.orders[name] for each in manifests]
+            case _:
+                both = [getattr(side, what) for side in (change.before, change.after)]
+        values.append((name, what, *both))
+    return values
 
 
 def _users(dataset: Dataset) -> list[str]:

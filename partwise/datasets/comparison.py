@@ -40,7 +40,7 @@ class ColumnChange:
     after: ColumnDocument | None
     """None: it was removed."""
     moved: tuple[str, ...]
-    """What differs, of "type", "mark" and the statistics."""
+    """What differs, of "type", "mark", "order" (that of ordered categories) and the statistics."""
 
 
 @dataclass(slots=True)
@@ -76,6 +76,9 @@ def compare_columns(before: Dataset, after: Dataset) -> list[ColumnChange]:
         moved = [what for what in ("type", *STATISTICS) if _differs(what, first, second)]
         if before.manifest.mark_of(name) != after.manifest.mark_of(name):
             moved.insert(0, "mark")
+        orders = {each.manifest.orders.get(name) for each in (before, after)}
+        if len(orders - {None}) > 1:
+            moved.append("order")
         if moved:
             changes.append(ColumnChange(name=name, before=first, after=second, moved=tuple(moved)))
     return changes

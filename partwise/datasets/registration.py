@@ -345,11 +345,13 @@ def _registered(
     # Of the content where it is known; before, of what the source says of itself.
     if manifest is not None:
         is_same = manifest.fingerprint == newest.fingerprint
-        # Those of earlier releases have none.
-        known = newest.manifest.orders or manifest.orders
-        return newest if is_same and known == manifest.orders else None
+        return newest if is_same and manifest.orders == newest.manifest.orders else None
+    kinds = {field.name: field.type for field in draft.schema}
+    ordered = {n for n, kind in kinds.items() if pa.types.is_dictionary(kind) and kind.ordered}
+    # An earlier release wrote no orders down, and joined those of several files wrongly.
+    is_known = draft.source_fingerprint is not None and ordered <= {*newest.manifest.orders}
     same = draft.source_fingerprint == newest.manifest.source_fingerprint
-    return newest if same and draft.source_fingerprint is not None else None
+    return newest if same and is_known else None
 
 
 def _is_of_outcome(dataset: Dataset, wanted: RunOrigin) -> bool:
