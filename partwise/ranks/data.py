@@ -34,9 +34,10 @@ def rank_data(exchange: Exchange, files: dict[str, bytes], share: Share) -> Data
         own = with_categories_of(own, pa.table({name: known[name]})) if name in known else own
         lists = categories_of_rows(own, ())
         found |= {} if lists is None else {name: lists.column(name)}
-        if not own.schema.field(name).type.ordered:
-            place = table.schema.get_field_index(name)
-            table = table.set_column(place, name, without_order(table.column(place)))
+        place = table.schema.get_field_index(name)
+        if (field := table.schema.field(place)).type.ordered and not own.column(0).type.ordered:
+            column = without_order(table.column(place))
+            table = table.set_column(place, field.with_type(column.type), column)
     if found:
         categories = pa.table(known | found)
         files[CATEGORIES_FILENAME] = table_bytes(categories)

@@ -119,10 +119,14 @@ def with_categories_of(table: pa.Table, trained: pa.Table) -> pa.Table:
             table.column(index).chunk(0).dictionary.drop_null(),
         )
         new = own.filter(pc.invert(pc.is_in(own, value_set=known)))
-        places = pc.index_in(own, value_set=known).to_numpy(zero_copy_only=False)
-        ordered = kind.ordered and not len(new) and bool((np.diff(places) > 0).all())
+        ordered = kind.ordered and not len(new) and _is_in_order(own, known)
         table = _recoded(table, index, pa.concat_arrays([known, new]), ordered=ordered)
     return table
+
+
+def _is_in_order(values: pa.Array, known: pa.Array) -> bool:
+    places = pc.index_in(values, value_set=known).to_numpy(zero_copy_only=False)
+    return bool((np.diff(places) > 0).all())
 
 
 def _of_one_type(name: str, known: pa.Array, own: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -11,6 +11,7 @@ import pytest
 
 from partwise.errors import ColumnError, InputError, SourceError
 from partwise.sources.files.file_set import Files
+from partwise.sources.files.written_numbers import check_whole
 from partwise.sources.opening import data_of_recipe, open_source
 from partwise.testing.source import reopened
 
@@ -112,6 +113,12 @@ def test_whole_numbers_that_are_no_doubles_are_refused_beside_doubles(tmp_path, 
         assert rows(declared, columns=["x"])[0] == {"x": float(value)}
         texts = rows(Files(tmp_path, types={"x": "string"}), columns=["x"])
         assert texts[0] == {"x": str(value)}
+
+
+def test_infinity_is_no_whole_number_that_was_rounded():
+    check_whole(pa.array([1.0, float("inf"), -float("inf"), None]), "x", "file 'x.csv'")
+    with pytest.raises(ColumnError, match="but holds 9007199254740992: from"):
+        check_whole(pa.array([float("inf"), 2.0**53]), "x", "file 'x.csv'")
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])

@@ -177,6 +177,8 @@ def check_exact(numbers: pa.Array, name: str, what: str) -> None:
 def check_whole(numbers: pa.Array, name: str, what: str) -> None:
     """Refuse doubles that may have been other whole numbers as written, beside files of doubles."""
     wide = _not_exact(numbers)
+    # Infinity is no whole number that was rounded.
+    wide = wide.filter(pc.is_finite(wide))
     if len(wide):
         raise ColumnError(
             f"Column {name!r} of {what} is of whole numbers by its first rows, and of double in "
