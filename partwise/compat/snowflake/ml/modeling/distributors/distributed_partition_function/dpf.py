@@ -166,8 +166,18 @@ def _patterns(folder: str, file_pattern: str, partition_ids: Sequence[str] | Non
             f"partition_ids names files that {folder} has not: {names_in_words(missing, 5)}."
             f"{did_you_mean(missing[0], there)}"
         )
-    # Patterns, since files are named from where these begin: as paths, by their names alone.
-    return [f"[{each[0]}]{glob.escape(each[1:])}" for each in wanted]
+    return [_pattern_of(each) for each in wanted]
+
+
+def _pattern_of(path: str) -> str:
+    """Return a pattern of a file alone, since files are named from where its first wildcard is.
+
+    As a path, it would be named by its name alone.
+    """
+    first = path.partition("/")[0]
+    # "[!]" and "[^]" would be others.
+    place = next((place for place, sign in enumerate(first) if sign.isalnum()), 0)
+    return f"{glob.escape(path[:place])}[{path[place]}]{glob.escape(path[place + 1 :])}"
 
 
 def refuse_existing(run_id: str, store: str) -> None:
