@@ -89,7 +89,10 @@ class ModelCache:
 
     @contextmanager
     def room_for_another_version(self) -> Iterator[None]:
-        """Hold half as much again, for a while, so that warming one version cools no other."""
+        """Hold half as much again, for a while, so that warming one version cools less of another.
+
+        Where all of the new one is loaded, it has the room, and the other what is left.
+        """
         self._factor = _WHILE_WARMING
         try:
             yield

@@ -24,3 +24,15 @@ def has_offsets(kind: pa.DataType) -> bool:
     """Whether a type is text or bytes that are laid out as offsets into one buffer."""
     tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
     return any(test(kind) for test in (*tests, pa.types.is_large_binary))
+
+
+def comparable_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which Arrow (26.0) compares and sorts values: not all have both.
+
+    Half floats and narrow decimals lack them.
+    """
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
+        return pa.decimal128(kind.precision, kind.scale)
+    return kind

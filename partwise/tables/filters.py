@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from partwise.errors import ColumnError, InputError
 from partwise.formatting import shortened
+from partwise.tables.column_types import comparable_type
 from partwise.tables.comparisons import ALWAYS, comparison, equal_values
 from partwise.tables.dictionaries import plain_storage
 
@@ -123,7 +124,7 @@ def _holds(batch: pa.RecordBatch, name: str, operator: str, value: Any) -> pa.Ar
 
 def _holding(column: Any, kind: pa.DataType, name: str, operator: str, value: Any) -> Any:
     """Compare a column, or the expression of one, with a value."""
-    comparable = _comparable(kind)
+    comparable = comparable_type(kind)
     if comparable != kind:
         column = column.cast(comparable)
     if operator in _COMPARE:
@@ -150,15 +151,6 @@ def _holding(column: Any, kind: pa.DataType, name: str, operator: str, value: An
         else pc.is_in(column, value_set=listed)
     )
     return pc.invert(is_listed) if operator == "not in" else is_listed
-
-
-def _comparable(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which a column is compared: half floats and narrow decimals lack it."""
-    if pa.types.is_float16(kind):
-        return pa.float32()
-    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
-        return pa.decimal128(kind.precision, kind.scale)
-    return kind
 
 
 def filter_batch(batch: pa.RecordBatch, conjunctions: Conditions) -> pa.RecordBatch:

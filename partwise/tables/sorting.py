@@ -4,6 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import ColumnError
+from partwise.tables.column_types import comparable_type
 from partwise.tables.dictionaries import decoded, plain_storage
 
 
@@ -19,7 +20,7 @@ def sortable(column: pa.ChunkedArray, what: str) -> pa.ChunkedArray:
     if pa.types.is_dictionary(kind) and kind.ordered:
         codes = [chunk.indices for chunk in column.unify_dictionaries().chunks]
         return pa.chunked_array(codes, kind.index_type)
-    plain = _sorted_as(plain_storage(kind))
+    plain = comparable_type(plain_storage(kind))
     column = pa.chunked_array([decoded(chunk).cast(plain) for chunk in column.chunks], plain)
     try:
         pc.sort_indices(column.slice(0, 1))
@@ -31,11 +32,3 @@ def sortable(column: pa.ChunkedArray, what: str) -> pa.ChunkedArray:
     if pa.types.is_floating(plain):
         return pc.if_else(pc.is_nan(column), pa.scalar(None, plain), column)
     return column
-
-
-def _sorted_as(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_float16(kind):
-        return pa.float32()
-    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
-        return pa.decimal128(kind.precision, kind.scale)
-    return kind
