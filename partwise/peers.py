@@ -186,3 +186,22 @@ def _hang_up(one: socket.socket) -> None:
     """End a connection, so that whoever reads from it stops."""
     with suppress(OSError):
         one.shutdown(socket.SHUT_RDWR)
+
+
+def family_of(host: str) -> socket.AddressFamily:
+    """Return the family of sockets for a host: IPv6 where it is such an address."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def interface_of(host: str) -> str | None:
+    """Return the network interface that has the address of a host; None where none is known."""
+    import psutil
+
+    try:
+        addresses = {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
+    except OSError:
+        return None
+    for name, entries in psutil.net_if_addrs().items():
+        if any(entry.address.partition("%")[0] in addresses for entry in entries):
+            return str(name)
+    return None

@@ -5,10 +5,15 @@ AzureML's are those that scripts look at which were written for it: the address 
 as jobs of its Batch service have it, and the number of the own one.
 """
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from partwise.engine.worker.machine_slots import thread_variables
 from partwise.gangs.spec import GangSpec
+from partwise.peers import interface_of
+
+_GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 ROLE = "default"
 """torchrun's name for ranks that are all alike."""
@@ -41,13 +46,13 @@ def gang_environment(spec: GangSpec) -> dict[str, str]:
 
 
 def rank_environment(
-    spec: GangSpec, place: RankPlace, master: tuple[str, int], attempt: int
+    spec: GangSpec, place: RankPlace, addresses: Sequence[tuple[str, int]], attempt: int
 ) -> dict[str, str]:
     """Return the variables of a rank alone, which come before those of its gang.
 
-    `master` is host and port of rank 0.
+    `addresses` are host and port of each rank.
     """
-    world_size = spec.world_size
+    world_size, master = spec.world_size, addresses[0]
     variables = {
         "RANK": str(place.rank),
         "LOCAL_RANK": str(place.local_rank),
@@ -79,4 +84,9 @@ def rank_environment(
     }
     if place.gpus or place.hides_gpus:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(place.gpus)
+    interface = interface_of(addresses[place.rank][0])
+    if interface and not {_GLOO_INTERFACE} & (spec.environment.keys() | os.environ.keys()):
+        # By itself gloo asks what the machine's own name stands for: on many that is a loopback
+        # address, which other machines cannot reach.
+        variables[_GLOO_INTERFACE] = interface
     return variables

@@ -33,6 +33,7 @@ from partwise.gangs.rank_settings import RankSettings
 from partwise.gangs.spec import CommandTarget, FunctionTarget, GangSpec, RankEnd
 from partwise.gangs.verdict import summarize
 from partwise.outcomes import PartitionStatus
+from partwise.peers import family_of
 from partwise.processes.worker_server import user_variables
 from partwise.runs.checkpoints import CHECKPOINTS, signing_scope
 from partwise.runs.documents import run_path
@@ -213,9 +214,10 @@ class _NodeRun:
             if isinstance(target, FunctionTarget) and target.packages is not None:
                 # All machines have it already, but for one that came since.
                 self._packages = stack.enter_context(open_environment(target.packages))
-            reserved = [stack.enter_context(reserve_port()) for _ in range(self._node.ranks)]
+            family = family_of(self._address)
+            reserved = [stack.enter_context(reserve_port(family)) for _ in range(self._node.ranks)]
             # It listens before anybody knows of it, so that no rank comes too early.
-            listener = stack.enter_context(socket.create_server((self._address, 0)))
+            listener = stack.enter_context(socket.create_server((self._address, 0), family=family))
             joined = Joined(
                 addresses=tuple((self._address, one.getsockname()[1]) for one in reserved),
                 exchange=listener.getsockname()[:2],
@@ -321,7 +323,7 @@ class _NodeRun:
         descriptors = {"port_fd": port.fileno()}
         if rank == 0 and payload:
             descriptors["listener_fd"] = listener.fileno()
-        own = rank_environment(spec, place, start.addresses[0], self._assignment.attempt)
+        own = rank_environment(spec, place, start.addresses, self._assignment.attempt)
         mark, variables = self._assignment.mark, self._shared_variables()
         self._ranks.append(
             RankProcess(settings, descriptors, mark, variables, own, log, port, self._packages)

@@ -10,7 +10,7 @@ _TRIES = 200
 _chance = random.SystemRandom()
 
 
-def reserve_port() -> socket.socket:
+def reserve_port(family: socket.AddressFamily = socket.AF_INET) -> socket.socket:
     """Return a socket that is bound on all interfaces and does not listen.
 
     The port lies below those that the kernel gives to outgoing connections
@@ -22,12 +22,12 @@ def reserve_port() -> socket.socket:
     """
     end = _first_ephemeral_port()
     for _ in range(_TRIES if end > LOWEST_PORT else 0):
-        reserved = socket.socket()
+        reserved = socket.socket(family)
         with suppress(OSError):
             reserved.bind(("", _chance.randrange(LOWEST_PORT, end)))
             return reserved
         reserved.close()
-    reserved = socket.socket()
+    reserved = socket.socket(family)
     try:
         reserved.bind(("", 0))
     except OSError:

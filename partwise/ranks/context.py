@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from partwise.errors import InputError
 from partwise.formatting import TOO_LARGE, plain_value, reason
+from partwise.peers import family_of
 from partwise.ranks.protocols import Backend, Checkpoints, Exchange, RankRows, Share
 from partwise.renamed import is_called_now
 
@@ -126,7 +127,7 @@ class RankContext:
         host, port = self.addresses[self.rank]
         if self.reserved is not None and self.reserved.fileno() >= 0:
             self.reserved.close()
-            _await_release(port)
+            _await_release(port, family_of(host))
         return host, port
 
     def report(self, **values: Any) -> None:
@@ -297,7 +298,7 @@ def _divided(values: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, Any
     return numbers, others
 
 
-def _await_release(port: int) -> None:
+def _await_release(port: int, family: socket.AddressFamily) -> None:
     """Wait until no other process holds a port any more.
 
     The processes by which it came to this one close it just after they have handed it over: later
@@ -305,7 +306,7 @@ def _await_release(port: int) -> None:
     """
     deadline = time.monotonic() + RELEASE_S
     while time.monotonic() < deadline:
-        with socket.socket() as probe, suppress(OSError):
+        with socket.socket(family) as probe, suppress(OSError):
             # What earlier connections left does not hold it. Those who reserve do not set this.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("", port))

@@ -23,6 +23,7 @@ from partwise.ranks.context import RankContext
 from partwise.ranks.current_context import get_context
 from partwise.runs.bundle import content_file, decode
 from tests.gangs.gang_maker import Events, make_gang
+from tests.plain_cluster import plain_cluster
 
 
 @pytest.fixture
@@ -96,6 +97,7 @@ def test_ranks_know_each_other_and_rank_0_makes_the_model(dask_client, tmp_path)
         assert variables["WORLD_SIZE"] == "3"
         assert variables["OMP_NUM_THREADS"] == "3"
         assert variables["MASTER_PORT"] == str(model["addresses"][0][1])
+        assert variables["GLOO_SOCKET_IFNAME"] == "lo"
     assert read_artifact(spec, ends[0], "notes/rank.txt") == b"0"
     assert read_artifact(spec, ends[0], "beside.bin") == b"beside"
     names = [["log.txt"], ["reported.json", "log.txt"]]
@@ -107,6 +109,19 @@ def test_ranks_know_each_other_and_rank_0_makes_the_model(dask_client, tmp_path)
     assert sorted(events.lines()) == [f"[rank {rank}] hello from {rank}" for rank in range(3)]
     assert len(events.of("joined")) == len(events.of("started")) == 2
     assert sorted(event.rank for event in events.of("ended")) == [0, 1, 2]
+
+
+@pytest.mark.slow
+def test_ranks_find_each_other_over_ipv6(tmp_path):
+    with plain_cluster(2, host="[::1]") as client:
+        spec = make_gang(client, tmp_path, tell_all, environment={"GLOO_SOCKET_IFNAME": "own"})
+        told = read_model(spec, run_gang(client, spec)[0])["ranks"]
+    for one in told:
+        host, port = one["address"]
+        assert host == "::1"
+        with socket.create_server((host, port), family=socket.AF_INET6):
+            """Nobody holds it any more."""
+        assert one["environment"]["GLOO_SOCKET_IFNAME"] == "own"
 
 
 def test_rank_0_may_decline(dask_client, tmp_path):

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from partwise.errors import PeerLostError
-from partwise.peers import accept_peers, reach_peer
+from partwise.peers import accept_peers, family_of, reach_peer
 from partwise.ranks.context import RankContext
 
 _TOKEN_BYTES = 16
@@ -206,9 +206,10 @@ def connect_ranks(context: RankContext) -> LightGBMNetwork:
         PeerLostError: Another rank was not there within a minute.
     """
     host = context.addresses[context.rank][0]
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     peers: list[socket.socket | None] = [None] * context.world_size
-    with socket.create_server((host, 0), family=family, backlog=context.world_size) as listener:
+    with socket.create_server(
+        (host, 0), family=family_of(host), backlog=context.world_size
+    ) as listener:
         port = listener.getsockname()[1]
         # When this returns all ranks listen, so all may connect before they accept.
         told = context.all_gather(port.to_bytes(2, "big") + secrets.token_bytes(_TOKEN_BYTES))

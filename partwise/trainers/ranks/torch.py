@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -240,11 +239,6 @@ def _environment(context: RankContext) -> Iterator[None]:
         # So rank 0, too, joins the store that is open, where it would open another one.
         "TORCHELASTIC_USE_AGENT_STORE": "True",
     }
-    interface = _interface_of(context.addresses[context.rank][0])
-    if interface and "GLOO_SOCKET_IFNAME" not in os.environ:
-        # By itself gloo asks what the machine's own name stands for: on many that is a loopback
-        # address, which other machines cannot reach.
-        variables["GLOO_SOCKET_IFNAME"] = interface
     before = {name: os.environ.get(name) for name in variables}
     os.environ |= variables
     try:
@@ -255,20 +249,6 @@ def _environment(context: RankContext) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-def _interface_of(host: str) -> str | None:
-    """Return the network interface that has the address of a host; None where none is known."""
-    import psutil
-
-    try:
-        addresses = {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
-    except OSError:
-        return None
-    for name, entries in psutil.net_if_addrs().items():
-        if any(entry.address.partition("%")[0] in addresses for entry in entries):
-            return str(name)
-    return None
 
 
 def _unwrapped(outcome: Any) -> Any:
