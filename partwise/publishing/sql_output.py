@@ -103,6 +103,12 @@ class Published:
 def check_table(table: Table, columns: Sequence[pa.Field]) -> None:
     """See before any work that a table can be written to, and has a place for some columns."""
     with Target.opened(table.database, table.name) as target:
+        missing = target.missing_rights()
+        if missing:
+            raise InputError(
+                f"The table {table.name} of {table.database.shown} cannot be written to: the role "
+                f"lacks {', '.join(missing)}."
+            )
         existing = target.find_schema()
     kind = table.database.kind
     if existing is not None:

@@ -91,13 +91,38 @@ class Target:
         else:
             self._execute(f"DELETE FROM {self._marks} WHERE 0")
 
+    def _is_there(self, table: str) -> bool:
+        """Whether PostgreSQL has a table.
+
+        By pg_class: one that it once found missing it looks up again only in a statement that locks
+        some relation, and another publisher may have made it since.
+        """
+        name = f"to_regclass({self._text(table)})"
+        return bool(self._execute(f"SELECT 1 FROM pg_class WHERE oid = {name}"))
+
+    def missing_rights(self) -> list[str]:
+        """Return what PostgreSQL does not let this role do, of that which `prepare` and others do.
+
+        Of SQLite nothing is known before it is done.
+        """
+        if self._kind != "postgresql":
+            return []
+        missing, of_rows = [], ["SELECT", "INSERT", "DELETE"]
+        for table, rights in (self._table, of_rows), (self._marks, [*of_rows, "UPDATE"]):
+            what, name, shown = "table", table, table
+            if not self._is_there(table):
+                what, name, shown = "schema", self._folder, quoted_name(self._folder)
+                rights = ["CREATE"]
+            for right in rights:
+                asked = f"has_{what}_privilege({self._text(name)}, '{right}')"
+                if self._execute(f"SELECT {asked}") != [(True,)]:
+                    missing.append(f"{right} on {shown}")
+        return list(dict.fromkeys(missing))
+
     def find_schema(self) -> pa.Schema | None:
         """Return the columns of the table, of SQLite by their affinity; None: there is none."""
         if self._kind == "postgresql":
-            # From pg_class: a table that it once found missing, PostgreSQL looks up again only in a
-            # statement that locks some relation, and another publisher may have made it since.
-            name = f"to_regclass({self._text(self._table)})"
-            if not self._execute(f"SELECT 1 FROM pg_class WHERE oid = {name}"):
+            if not self._is_there(self._table):
                 return None
             with closing(self._connection.cursor()) as cursor:
                 schema: pa.Schema = cursor.adbc_execute_schema(f"SELECT * FROM {self._table}")
@@ -117,13 +142,15 @@ class Target:
         if self._kind == "postgresql":
             # Even with IF NOT EXISTS, PostgreSQL fails where two create a table at the same time.
             self._lock("")
-        self._execute(
-            f"CREATE TABLE IF NOT EXISTS {self._marks} (table_name text NOT NULL, "
-            "run_id text NOT NULL, partition_id text NOT NULL, content text NOT NULL, "
-            "generation bigint NOT NULL, row_count bigint NOT NULL, "
-            f"published_at {sql_type(pa.timestamp('us', 'UTC'), self._kind)} NOT NULL, "
-            "PRIMARY KEY (table_name, run_id, partition_id))"
-        )
+        if self._kind != "postgresql" or not self._is_there(self._marks):
+            # PostgreSQL asks for the right to create also where IF NOT EXISTS has nothing to do.
+            self._execute(
+                f"CREATE TABLE IF NOT EXISTS {self._marks} (table_name text NOT NULL, "
+                "run_id text NOT NULL, partition_id text NOT NULL, content text NOT NULL, "
+                "generation bigint NOT NULL, row_count bigint NOT NULL, "
+                f"published_at {sql_type(pa.timestamp('us', 'UTC'), self._kind)} NOT NULL, "
+                "PRIMARY KEY (table_name, run_id, partition_id))"
+            )
         self._connection.commit()
         # Once more, as the commit has given the first one back.
         self._lock("")

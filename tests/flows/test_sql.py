@@ -27,13 +27,13 @@ from partwise.flows import map_partitions, run_inference, train_models
 from partwise.flows.cli.main import main
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import RunStatus
-from partwise.publishing.sql_output import Table, publish
+from partwise.publishing.sql_output import Table, check_table, publish
 from partwise.publishing.sql_target import Target
 from partwise.runs.run import Run
 from partwise.sources.sql.query import Query
 from tests.flows import sql_functions
 from tests.flows.sql_functions import fit, predict, thrice, twice
-from tests.sql_server import PASSWORD, Postgres
+from tests.sql_server import PASSWORD, USER, Postgres
 
 ROOT = Path(__file__).resolve().parents[2]
 THREE_SHARDS = ExecutionOptions(n_shards=3, max_retries=0)
@@ -276,6 +276,37 @@ def test_a_table_that_does_not_fit_is_refused_before_any_work(
             output=Table("unfit", postgres_server.uri),
         )  # fmt: skip
     assert not Path(store, "runs", "unfit").exists()
+
+
+def test_a_role_needs_the_rights_to_rows_and_no_others(postgres_server) -> None:
+    uri = postgres_server.uri.replace(f"/{USER}:", "/writer:", 1)
+    table, fields = Table("theirs.sales", uri), [pa.field("store", pa.string())]
+
+    def lacking() -> str:
+        with pytest.raises(InputError, match="cannot be written to: the role lacks") as caught:
+            check_table(table, fields)
+        return str(caught.value)
+
+    postgres_server.execute(
+        f"CREATE ROLE writer LOGIN PASSWORD '{PASSWORD}'",
+        "CREATE SCHEMA theirs",
+        "GRANT USAGE ON SCHEMA theirs TO writer",
+    )
+    assert lacking().endswith('lacks CREATE on "theirs".')
+    with Target.opened(Table(table.name, postgres_server.uri).database, table.name) as ours:
+        ours.prepare("run", 1, lambda: pa.schema(fields))
+    rights = [*("SELECT", "INSERT", "DELETE"), "UPDATE"]
+    for name, count in ("sales", 3), ("partwise_published", 4):
+        for right in rights[:count]:
+            assert f'{right} on "theirs"."{name}"' in lacking()
+            postgres_server.execute(f"GRANT {right} ON theirs.{name} TO writer")
+    check_table(table, fields)
+    with Target.opened(table.database, table.name) as target:
+        target.prepare("run", 2, lambda: pa.schema(fields))
+        rows = pa.table({"store": ["a", "b"]})
+        assert target.append("run", 2, rows, [("p", 0, 2)], {"p": "1"}) == (2, 1, 0)
+        assert target.append("run", 2, rows, [("p", 0, 1)], {"p": "2"}) == (1, 1, 1)
+        assert target.remove_others("run", 2, []) == 1
 
 
 @pytest.mark.parametrize(
