@@ -8,11 +8,13 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from partwise.errors import InputError, IntegrityError, RunBusyError, StoreError
 from partwise.formatting import shortened
+from partwise.gangs.folder_files import FolderFile, files_below
 from partwise.ranks.checkpoint_schedule import CheckpointSchedule
 from partwise.runs.bundle import is_name_below
 from partwise.runs.checkpoints import (
@@ -145,13 +147,13 @@ class StoreCheckpoints:
 
     def _upload(self, folder: Path, target: str, step: int) -> int:
         """Write the files of a folder, and then the document; return their size in bytes."""
-        paths = sorted(path for path in folder.rglob("*") if path.is_file())
-        if not paths:
+        found = list(files_below(folder, keep_links=True))
+        if not found:
             raise InputError(
                 f"The checkpoint of step {step} is empty: write() has to leave a file in the "
                 "folder that it is given."
             )
-        files = upload_files(self._store, target, folder, paths)
+        files = upload_files(self._store, target, found)
         document, path = CheckpointDocument(step=step, files=files), f"{target}/{DOCUMENT}"
         self._store.create(path, document.to_bytes(path, self._key))
         return sum(part.size_bytes for file in files for part in file.parts)
@@ -167,10 +169,7 @@ class StoreCheckpoints:
                 "write to the store, and resume the run."
             )
         document = CheckpointDocument.from_bytes(content, where)
-        for file in document.files:
-            with new_file(target / file.path) as sink:
-                for part in file.parts:
-                    sink.write(_read_part(self._store, source, part))
+        write_files(document.files, target, partial(_read_part, self._store, source))
         if source.startswith(f"{self._root}/"):
             self._schedule.kept(document.step)
         return target
@@ -192,32 +191,52 @@ class StoreCheckpoints:
 
 
 def upload_files(
-    store: Store, target: str, folder: Path, paths: Sequence[Path], prefix: str = ""
+    store: Store, target: str, found: Sequence[FolderFile], prefix: str = ""
 ) -> tuple[CheckpointFile, ...]:
-    """Write files to the store, in parts.
+    """Write the files of a folder to the store, in parts.
 
-    `target` is the folder of the parts, relative to the store; names of files are relative to
-    `folder`, and names of parts begin with `prefix`.
+    `target` is the folder of the parts, relative to the store; their names begin with `prefix`.
 
     Raises:
         InputError: A file cannot have its name everywhere.
     """
     files, number = [], 0
-    for path in paths:
-        relative = path.relative_to(folder).as_posix()
-        if not is_name_below(relative):
+    for one in found:
+        if not is_name_below(one.name):
+            folder = str(one.path).removesuffix(f"/{one.name}")
             raise InputError(
-                f"The path {shortened(relative)!r} below {folder} is too long to be sent: give it "
+                f"The path {shortened(one.name)!r} below {folder} is too long to be sent: give it "
                 "at most 255 bytes between two '/' and 900 in all."
             )
+        if one.link:
+            files.append(CheckpointFile(path=one.name, link=one.link))
+            continue
         parts = []
-        for content in _pieces(path):
+        for content in _pieces(one.path):
             digest, name = hashlib.sha256(content).hexdigest(), f"{prefix}{number:05d}"
             store.create(f"{target}/{name}", content)
             parts.append(FilePart(name=name, size_bytes=len(content), sha256=digest))
             number += 1
-        files.append(CheckpointFile(path=relative, parts=tuple(parts)))
+        runs = os.access(one.path, os.X_OK)
+        files.append(CheckpointFile(path=one.name, parts=tuple(parts), executable=runs))
     return tuple(files)
+
+
+def write_files(
+    files: Sequence[CheckpointFile], target: Path, read: Callable[[FilePart], bytes]
+) -> None:
+    """Write files that were uploaded into a folder of this machine, part by part."""
+    for file in files:
+        path = target / file.path
+        if file.link:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(file.link)
+            continue
+        with new_file(path) as sink:
+            for part in file.parts:
+                sink.write(read(part))
+        if file.executable:
+            path.chmod(path.stat().st_mode | 0o111)
 
 
 def new_file(path: Path) -> BinaryIO:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from partwise.gangs.folder_files import files_below
 from partwise.gangs.rank_process import RankProcess
 from partwise.gangs.rank_settings import MODEL_FOLDER, RankOutcome
 from partwise.gangs.spec import RANK_KEY, GangSpec
@@ -61,7 +62,6 @@ def _files(rank: RankProcess, outcome: RankOutcome | None) -> Iterator[tuple[str
     if rank.rank != 0:
         return
     folder = Path(rank.directory, MODEL_FOLDER)
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_file() and name not in taken:
-            yield name, path, ""
+    for file in files_below(folder, keep_links=False) if folder.exists() else ():
+        if file.name not in taken:
+            yield file.name, file.path, ""

@@ -16,6 +16,8 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import takewhile
+from pathlib import PurePosixPath
 
 from partwise.errors import RunFormatError
 from partwise.formatting import shortened
@@ -47,7 +49,10 @@ class CheckpointFile:
 
     path: str
     """Relative to the checkpoint's folder, with `/` between its parts."""
-    parts: tuple[FilePart, ...]
+    parts: tuple[FilePart, ...] = ()
+    link: str = ""
+    """Of a link, which has no parts: where in the folder it leads to, relative to where it lies."""
+    executable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +71,13 @@ class CheckpointDocument:
 
         `purpose` says where it will lie, for its signature; `key` None: nobody signs it.
         """
-        content = json.dumps(asdict(self), indent=2).encode() + b"\n"
+        values = asdict(self)
+        for file in values["files"]:
+            # As documents were before these were written: a list of files goes by its checksum.
+            for name in ("link", "executable"):
+                if not file[name]:
+                    del file[name]
+        content = json.dumps(values, indent=2).encode() + b"\n"
         return content if key is None else seal(content, purpose, key)
 
     @classmethod
@@ -81,7 +92,10 @@ class CheckpointDocument:
             version, step = values["format_version"], int(values["step"])
             files = tuple(
                 CheckpointFile(
-                    path=str(file["path"]), parts=tuple(FilePart(**part) for part in file["parts"])
+                    path=str(file["path"]),
+                    parts=tuple(FilePart(**part) for part in file["parts"]),
+                    link=str(file.get("link", "")),
+                    executable=bool(file.get("executable")),
                 )
                 for file in values["files"]
             )
@@ -92,12 +106,23 @@ class CheckpointDocument:
                 f"{where} has format version {version!r}, and this release reads "
                 f"{_FORMAT_VERSION}; install a newer partwise."
             )
+        links = {file.path for file in files if file.link}
         for file in files:
-            if not is_name_below(file.path):
+            above = {str(folder) for folder in PurePosixPath(file.path).parents}
+            if not is_name_below(file.path) or above & links or not _stays_in(file):
                 raise RunFormatError(
                     f"{where} is damaged: the file {shortened(file.path)!r} is not in its folder"
                 )
         return cls(step=step, files=files)
+
+
+def _stays_in(file: CheckpointFile) -> bool:
+    """Whether a link leads into the folder, also where it passes through other links of it."""
+    steps = PurePosixPath(file.link).parts
+    ups = len(list(takewhile(lambda step: step == "..", steps)))
+    # A folder that a link leads to has another one above it.
+    inside = not file.link.startswith("/") and ".." not in steps[ups:]
+    return inside and ups <= file.path.count("/")
 
 
 def signing_scope(root: str, generation: int, attempt: int) -> str:

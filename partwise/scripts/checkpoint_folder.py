@@ -4,9 +4,11 @@ import logging
 import shutil
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from partwise.errors import PartwiseError
+from partwise.gangs.folder_files import files_below
 from partwise.ranks.protocols import Checkpoints
 from partwise.ranks.script_context import UNFINISHED
 
@@ -92,10 +94,13 @@ class CheckpointFolder:
 
     def _copy(self, target: Path) -> None:
         try:
-            for name, _, _ in self._seen:
-                path = target / name
+            for file in files_below(self._folder, keep_links=True):
+                path = target / file.name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(self._folder / name, path)
+                if file.link:
+                    path.symlink_to(file.link)
+                else:
+                    shutil.copy(file.path, path)
             now = _state_of(self._folder)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise _ChangedError from error
@@ -104,17 +109,14 @@ class CheckpointFolder:
 
 
 def _state_of(folder: Path) -> _State:
-    """Return names, sizes and times of all files of a folder.
+    """Return names, sizes and times of all files of a folder, and of links within it.
 
     Raises:
         OSError: A folder in it vanished meanwhile, or cannot be read.
     """
     found = []
-    for path in sorted(folder.rglob("*")):
-        try:
-            about = path.stat()
-        except FileNotFoundError:
-            continue
-        if path.is_file():
-            found.append((path.relative_to(folder).as_posix(), about.st_size, about.st_mtime_ns))
+    for file in files_below(folder, keep_links=True):
+        with suppress(FileNotFoundError):
+            about = file.path.stat(follow_symlinks=not file.link)
+            found.append((file.name, about.st_size, about.st_mtime_ns))
     return tuple(found)

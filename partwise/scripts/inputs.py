@@ -7,7 +7,6 @@ gang has them as a source, and the node writes them as Parquet (`write_rows`).
 
 import hashlib
 import secrets
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,7 +22,8 @@ from partwise.errors import (
     IntegrityError,
     PartitionNotFoundError,
 )
-from partwise.gangs.checkpoints import copy_object, new_file, upload_files
+from partwise.gangs.checkpoints import copy_object, new_file, upload_files, write_files
+from partwise.gangs.folder_files import files_below
 from partwise.ranks.protocols import Share
 from partwise.runs.bundle import LOG_FILENAME, StoredArtifact, artifact_from_row, decode
 from partwise.runs.checkpoints import CheckpointFile, FilePart
@@ -96,10 +96,7 @@ class UploadedPath:
     def bring(self, name: str, folder: Path, store: Store) -> Path:
         """Copy it out of the store."""
         try:
-            for file in self.files:
-                with new_file(folder / file.path) as sink:
-                    for part in file.parts:
-                        sink.write(self._read(name, part, store))
+            write_files(self.files, folder, lambda part: self._read(name, part, store))
         except FileNotFoundError as error:
             raise vanished(name, self.path) from error
         return folder / self.files[0].path if self.is_file else folder
@@ -220,11 +217,10 @@ def _upload(
     found: SharedPath, store: Store, target: str, prefix: str = ""
 ) -> tuple[CheckpointFile, ...]:
     path = Path(found.path)
-    paths = list(_files_below(path))
-    if not paths:
+    files = list(files_below(path, keep_links=True))
+    if not files:
         raise InputError(f"The folder {found.path} is empty, so it cannot be an input.")
-    root = path.parent if path.is_file() else path
-    return upload_files(store, target, root, paths, prefix)
+    return upload_files(store, target, files, prefix)
 
 
 def _find_sent(name: str, text: str, sent: tuple[str, str, str], store: Store) -> UploadedPath:
@@ -329,23 +325,24 @@ def _rows_of(run: Run, key: str) -> list[dict[str, Any]]:
     return chosen
 
 
-def _files_below(path: Path) -> Iterator[Path]:
-    if path.is_file():
-        yield path
-    else:
-        yield from sorted(each for each in path.rglob("*") if each.is_file())
-
-
 def _sizes_and_seconds(identity: str) -> set[tuple[str, str, int]]:
     """Return what two machines see alike of files: a mount may keep no part of a second."""
-    files = [line.rsplit(" ", 2) for line in identity.splitlines()[1:]]
+    files = [line.rsplit(" ", 2) for line in identity.split("\n")[1:]]
     return {(path, size, int(time_ns) // 1_000_000_000) for path, size, time_ns in files}
 
 
 def _path_identity(path: Path) -> str:
     """Return names, sizes and times of a file, or of all files of a folder."""
-    lines = [str(path)]
-    for each in _files_below(path):
-        about = each.stat()
-        lines.append(f"{each} {about.st_size} {about.st_mtime_ns}")
+    lines = [_on_one_line(path)]
+    for file in files_below(path, keep_links=True):
+        if file.path.is_file():
+            about = file.path.stat()
+            lines.append(f"{_on_one_line(file.path)} {about.st_size} {about.st_mtime_ns}")
+        else:
+            # Files of the folder that it leads to have lines of their own.
+            lines.append(f"{_on_one_line(file.path)} -> {file.link} 0 0")
     return "\n".join(lines)
+
+
+def _on_one_line(path: Path) -> str:
+    return str(path).replace("\n", "\\n")

@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath
 
 from partwise.errors import InputError
 from partwise.formatting import size
+from partwise.gangs.folder_files import files_below
 from partwise.runs.bundle import LOG_FILENAME
 
 LARGEST_BYTES = 4 << 30
@@ -33,10 +34,9 @@ def find_outputs(folder: Path, globs: Sequence[str]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for glob in globs:
         for path in sorted(folder.glob(glob)):
-            inside = path.rglob("*") if path.is_dir() else [path]
-            for each in inside:
-                if each.is_file():
-                    found[each.relative_to(folder).as_posix()] = each
+            if path.exists():
+                for file in files_below(path, keep_links=False):
+                    found[file.path.relative_to(folder).as_posix()] = file.path
     for name, path in found.items():
         if not path.resolve().is_relative_to(root):
             raise InputError(

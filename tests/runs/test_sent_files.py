@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from partwise.errors import InputError, IntegrityError
 from partwise.gangs.checkpoints import upload_files
+from partwise.gangs.folder_files import files_below
 from partwise.runs.checkpoints import CheckpointDocument, CheckpointFile, FilePart
 from partwise.runs.sent_files import (
     content_of_sent,
@@ -34,9 +35,8 @@ def send(store: Store, folder: Path, content: dict[str, bytes]) -> str:
     folder.mkdir(parents=True)
     for name, each in content.items():
         (folder / name).write_bytes(each)
-    paths = [folder / name for name in sorted(content)]
-    token = secrets.token_hex(4)
-    files = upload_files(store, sent_folder("run"), folder, paths, f"{token}-")
+    token, found = secrets.token_hex(4), list(files_below(folder, keep_links=True))
+    files = upload_files(store, sent_folder("run"), found, f"{token}-")
     return write_sent(store, "run", token, files)
 
 
@@ -66,8 +66,9 @@ def test_a_path_that_not_every_machine_can_have_is_refused_before_it_is_sent(tmp
     store, deep = Store.parse(tmp_path / "store"), tmp_path.joinpath("folder", *["d" * 240] * 4)
     deep.mkdir(parents=True)
     (deep / "rows.csv").touch()
+    found = list(files_below(tmp_path / "folder", keep_links=True))
     with pytest.raises(InputError, match=r"too long to be sent: .* 900 in all"):
-        upload_files(store, sent_folder("run"), tmp_path / "folder", [deep / "rows.csv"])
+        upload_files(store, sent_folder("run"), found)
     assert list(store.list("")) == []
 
 

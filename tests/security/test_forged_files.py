@@ -26,6 +26,7 @@ from partwise.environments.cache import (
 from partwise.environments.resolution import ResolvedEnvironment, python_version
 from partwise.errors import PartwiseError
 from partwise.gangs.checkpoints import StoreCheckpoints, upload_files
+from partwise.gangs.folder_files import files_below
 from partwise.gangs.resume_point import resume_point
 from partwise.runs.checkpoints import signing_scope
 from partwise.runs.contents import list_generations
@@ -103,7 +104,8 @@ def targets(run: Run, folder: Path) -> dict[str, Target]:
     taken = take_snapshot(source)
     snapshot = f"{FOLDER}/{taken.name}"
     store.create(snapshot, taken.content)
-    sent = upload_files(store, sent_folder("run"), source, [source / "main.py"], "12345678-")
+    found = list(files_below(source, keep_links=True))
+    sent = upload_files(store, sent_folder("run"), found, "12345678-")
     name = write_sent(store, "run", "12345678", sent)
     write_portfolio(run.store, run.run_id, PORTFOLIO)
 

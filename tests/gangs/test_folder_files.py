@@ -1,0 +1,144 @@
+"""Folders that users' code has filled: what is sent of them, and what comes out elsewhere."""
+
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from partwise.errors import RunFormatError
+from partwise.gangs.checkpoints import upload_files, write_files
+from partwise.gangs.folder_files import files_below
+from partwise.runs.checkpoints import CheckpointDocument
+from partwise.scripts.inputs import find_path
+from partwise.scripts.outputs import find_outputs
+from partwise.store.store import Store
+
+NAMES = ["a", "b", "Icon\r", "two\nlines", "é x"]
+
+
+def fill(folder: Path, chance: random.Random, depth: int = 0) -> None:
+    """Make files, executables, folders and links of all kinds; some lead out, back or nowhere."""
+    folder.mkdir()
+    for name in chance.sample(NAMES, chance.randint(1, 4)):
+        path, kind = folder / name, chance.choice(["file", "program", "folder", "link", "link"])
+        if kind == "folder" and depth < 2:
+            fill(path, chance, depth + 1)
+        elif kind == "link":
+            steps = chance.choices(["..", *NAMES], k=chance.randint(1, 3))
+            text = os.path.join(*steps)
+            path.symlink_to(text if chance.random() < 0.6 else os.path.normpath(folder / text))
+        else:
+            path.write_text(f"{name} {chance.random()}")
+            path.chmod(0o755 if kind == "program" else 0o644)
+
+
+def seen(folder: Path) -> dict[str, tuple[bytes, bool]]:
+    """What a program finds below a folder that follows each link but those that lead back."""
+    found = {}
+
+    def walk(real: str, prefix: str, above: frozenset[str]) -> None:
+        for name in os.listdir(real):
+            path = os.path.realpath(os.path.join(real, name))
+            if os.path.isfile(path):
+                content = Path(path).read_bytes()
+                found[prefix + name] = content, os.access(path, os.X_OK)
+            elif os.path.isdir(path) and path not in above:
+                walk(path, f"{prefix}{name}/", above | {path})
+
+    root = os.path.realpath(folder)
+    walk(root, "", frozenset({root}))
+    return found
+
+
+def sent(folder: Path, to: Path) -> Path:
+    """Send a folder through a store and its document, as checkpoints and inputs are."""
+    store = Store.parse(to / "store")
+    files = upload_files(store, "parts", list(files_below(folder, keep_links=True)))
+    content = CheckpointDocument(step=1, files=files).to_bytes()
+    (to / "folder").mkdir()
+    listed = CheckpointDocument.from_bytes(content, "there").files
+    write_files(listed, to / "folder", lambda part: store.read(f"parts/{part.name}"))
+    return to / "folder"
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_folder_looks_the_same_where_it_was_sent_to(tmp_path, seed):
+    chance = random.Random(seed)
+    # No link leads up to where it is sent to.
+    out = tmp_path / "1" / "2" / "out"
+    out.mkdir(parents=True)
+    (out / "a").write_text("out there")
+    folder = out / "folder"
+    fill(folder, chance)
+    there = sent(folder, tmp_path)
+
+    assert seen(there) == seen(folder)
+    followed = {file.name: file.path.read_bytes() for file in files_below(folder, keep_links=False)}
+    assert followed == {name: content for name, (content, _) in seen(folder).items()}
+    for path in there.rglob("*"):
+        if path.is_symlink():
+            assert (folder / path.relative_to(there)).is_symlink()
+            assert not os.path.isabs(os.readlink(path))
+            assert path.resolve().is_relative_to(there.resolve())
+
+
+def test_the_newest_of_checkpoints_stays_a_link_that_a_script_can_replace(tmp_path):
+    folder = tmp_path / "checkpoints"
+    (folder / "step-1").mkdir(parents=True)
+    (folder / "step-1" / "state").write_text("1")
+    (folder / "latest").symlink_to(folder / "step-1")
+    (folder / "best").symlink_to("latest")
+    there = sent(folder, tmp_path)
+    assert [os.readlink(there / name) for name in ("latest", "best")] == ["step-1", "step-1"]
+    assert (there / "latest" / "state").read_text() == "1"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"x": ".."},
+        {"x": "/etc"},
+        {"a/x": "../.."},
+        {"a/x": "../b/../../.."},
+        {"x": "y/.."},
+        {"x": "a", "x/file": ""},
+        {"x": "a", "x/b/c/file": ""},
+    ],
+)
+def test_links_of_a_forged_list_lead_nowhere_else(files):
+    listed = [{"path": path, "parts": [], "link": link} for path, link in files.items()]
+    content = json.dumps({"format_version": 1, "step": 1, "files": listed}).encode()
+    with pytest.raises(RunFormatError, match="is not in its folder"):
+        CheckpointDocument.from_bytes(content, "there")
+
+
+def test_outputs_behind_links_are_kept_and_those_elsewhere_refused(tmp_path):
+    work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
+    for folder in (work / "outputs" / "step-1", elsewhere):
+        folder.mkdir(parents=True)
+        (folder / "model.bin").write_text("m")
+    (work / "outputs" / "latest").symlink_to("step-1")
+    (work / "outputs" / "back").symlink_to("..")
+    names = ["outputs/latest/model.bin", "outputs/step-1/model.bin"]
+    assert set(names) <= set(find_outputs(work, ["outputs/**"]))
+    (work / "outputs" / "model").symlink_to(elsewhere)
+    with pytest.raises(ValueError, match=r"outputs/model/model.bin is a link to .*elsewhere"):
+        find_outputs(work, ["outputs/**"])
+
+
+def test_an_input_that_is_shared_may_have_any_names_and_links(tmp_path):
+    folder = tmp_path / "data"
+    for year in ("2023", "2024"):
+        (folder / year).mkdir(parents=True)
+        (folder / year / "Icon\r").write_text(year)
+        (folder / year / "a\nb").write_text(year)
+    (folder / "current").symlink_to("2023")
+    found = find_path(str(folder))
+    (folder / "2023" / "made by the script").write_text("")
+    assert found.bring("data", tmp_path / "node", Store.parse(tmp_path)) == folder
+    (folder / "current").unlink()
+    (folder / "current").symlink_to("2024")
+    with pytest.raises(ValueError, match="current"):
+        found.bring("data", tmp_path / "node", Store.parse(tmp_path))
