@@ -178,11 +178,10 @@ def _fixed_sizes(signature: Signature, config: OnnxConfig) -> dict[str, int]:
 
 def without_signature(verdict: Verdict) -> Verdict:
     """Return a verdict that does not mind a missing signature."""
-    return Verdict(
+    return replace(
+        verdict,
         findings=tuple(finding for finding in verdict.findings if finding.check != "signature"),
-        metrics=verdict.metrics,
         notes=(*verdict.notes, "Its metadata have no signature: partwise did not write it."),
-        libraries=verdict.libraries,
     )
 
 

@@ -66,20 +66,18 @@ def examine(file_path: str, expectation: Expectation, cases: Sequence[Case], tel
 
     Whatever is wrong with the file is a finding; nothing is raised.
     """
-    findings: list[Finding] = []
-    metrics: dict[str, float] = {}
+    checked = Verdict()
     tell("load", "")
     if expectation.format == "onnx":
         checked = check_onnx_file(file_path, expectation.opset, expectation.trees)
-        findings += checked.findings
-        metrics |= checked.metrics
-        if any(finding.check in ("load", "checker") for finding in findings):
-            return _verdict(findings)
+        if any(finding.check in ("load", "checker") for finding in checked.findings):
+            return _verdict(checked.findings)
     try:
         model = open_export(file_path, expectation)
     except Exception as error:
-        return _verdict([*findings, Finding(check="load", message=f"It fails: {brief(error)}")])
-    findings += _check_model(model, expectation)
+        failed = Finding(check="load", message=f"It fails: {brief(error)}")
+        return _verdict([*checked.findings, failed])
+    findings = [*checked.findings, *_check_model(model, expectation)]
     comparison = Comparison(expectation, cases)
     # What is known to be called wrongly would fail once more for every case.
     is_callable = not any(finding.check == "inputs" for finding in findings)
@@ -97,15 +95,13 @@ def examine(file_path: str, expectation: Expectation, cases: Sequence[Case], tel
             findings.append(_predicts(case))
         else:
             comparison.add(case, given)
-    verdict = comparison.verdict()
     findings += _foreign(expectation)
-    metrics |= verdict.metrics
-    notes = verdict.notes
-    if guards:
-        what = guards_in_words(guards)
-        notes = (*notes, f"The file refuses {what}: it would predict otherwise than its model.")
-    verdict = replace(verdict, metrics=metrics, notes=notes)
-    return _verdict([*findings, *verdict.findings], verdict)
+    verdict = comparison.verdict().added_to(replace(_verdict(findings), metrics=checked.metrics))
+    if not guards:
+        return verdict
+    what = guards_in_words(guards)
+    note = f"The file refuses {what}: it would predict otherwise than its model."
+    return replace(verdict, notes=(*verdict.notes, note))
 
 
 def open_export(file_path: str, expectation: Expectation) -> ExportedModel:
@@ -181,13 +177,8 @@ def _foreign(expectation: Expectation) -> list[Finding]:
     return [Finding(check="load", message=message)]
 
 
-def _verdict(findings: Sequence[Finding], of_cases: Verdict | None = None) -> Verdict:
-    return Verdict(
-        findings=tuple(findings),
-        metrics=of_cases.metrics if of_cases else {},
-        notes=of_cases.notes if of_cases else (),
-        libraries=loaded_libraries(),
-    )
+def _verdict(findings: Sequence[Finding]) -> Verdict:
+    return Verdict(findings=tuple(findings), libraries=loaded_libraries())
 
 
 def _answer(line: bytes, send: Callable[[dict[str, Any]], None]) -> None:

@@ -1,13 +1,12 @@
 """What has to hold of an ONNX file before it is run: its form, its opset, its interface."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from partwise.exports.onnx.tree_ensemble import TreeEnsemble
 from partwise.exports.proof.tree_structure import check_trees
-from partwise.exports.proof.verdict import Check, Finding
+from partwise.exports.proof.verdict import Check, Finding, Verdict
 from partwise.models.onnx_files import read_graph
 from partwise.models.signature import Signature, Tensor
 
@@ -24,17 +23,9 @@ _DTYPES = {
 """onnxruntime's names of dtypes, as numpy has them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OnnxCheck:
-    """What does not hold of a file, and figures for the ledger."""
-
-    findings: tuple[Finding, ...]
-    metrics: Mapping[str, float] = field(default_factory=dict)
-
-
 def check_onnx_file(
     file_path: str, opset: int | None, trees: TreeEnsemble | None = None
-) -> OnnxCheck:
+) -> Verdict:
     """Return what does not hold of a file: no ONNX, refused by onnx.checker, its opset, its trees.
 
     An opset of None may be any; trees of None are not known.
@@ -52,7 +43,7 @@ def check_onnx_file(
             check="load",
             message=f"The file {Path(file_path).name} is broken or no ONNX: {brief(error)}",
         )
-        return OnnxCheck(findings=(finding,))
+        return Verdict(findings=(finding,))
     findings = []
     try:
         # By its path, so that weights beside it are seen as well.
@@ -70,12 +61,8 @@ def check_onnx_file(
                 "expected.",
             )
         )
-    if trees is None:
-        return OnnxCheck(findings=tuple(findings))
-    found = check_trees(model, trees)
-    return OnnxCheck(
-        findings=(*findings, *found.findings), metrics={"export_nodes_compared": found.nodes}
-    )
+    found = Verdict(findings=tuple(findings))
+    return found if trees is None else check_trees(model, trees).added_to(found)
 
 
 def check_interface(session: Any, signature: Signature) -> list[Finding]:

@@ -5,28 +5,20 @@ compared with its bits, so nothing is too small. What is compared with was read 
 library's own dump of the model, in another process than the one that reads the file here.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from partwise.exports.onnx.tree_ensemble import BRANCH_MEMBER, MODES, TreeEnsemble
-from partwise.exports.proof.verdict import Finding
-
-_NO_NODES = 0
+from partwise.exports.proof.verdict import Finding, Verdict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StructureCheck:
-    """What came of a comparison of trees."""
+def check_trees(model: Any, expected: TreeEnsemble) -> Verdict:
+    """Compare the trees of a file with those of its model.
 
-    findings: tuple[Finding, ...]
-    nodes: int
-    """Of the model, inner nodes and leaves, that were compared."""
-
-
-def check_trees(model: Any, expected: TreeEnsemble) -> StructureCheck:
-    """Compare the trees of a file with those of its model."""
+    export_nodes_compared are inner nodes and leaves of the model.
+    """
     found = [node for node in model.graph.node if node.op_type.startswith("TreeEnsemble")]
     if len(found) != 1 or found[0].op_type != "TreeEnsemble":
         names = [node.op_type for node in found]
@@ -40,8 +32,12 @@ def check_trees(model: Any, expected: TreeEnsemble) -> StructureCheck:
     return _Walk(trees, expected).compare()
 
 
-def _failed(message: str) -> StructureCheck:
-    return StructureCheck(findings=(Finding(check="trees", message=message),), nodes=_NO_NODES)
+def _failed(message: str) -> Verdict:
+    return _verdict([Finding(check="trees", message=message)], 0)
+
+
+def _verdict(findings: Sequence[Finding], compared: int) -> Verdict:
+    return Verdict(findings=tuple(findings), metrics={"export_nodes_compared": compared})
 
 
 class _FileTrees:
@@ -128,7 +124,7 @@ class _Walk:
         self._counts: dict[str, int] = {}
         self._firsts: dict[str, str] = {}
 
-    def compare(self) -> StructureCheck:
+    def compare(self) -> Verdict:
         """Return what differs."""
         found, expected, compared = self._found.roots, self._expected.roots, 0
         # The expected trees have an end, also where the file has circles.
@@ -150,7 +146,7 @@ class _Walk:
                 next_found.append(ends[inner])
                 next_expected.append(wanted[inner])
             found, expected = np.concatenate(next_found), np.concatenate(next_expected)
-        findings = tuple(
+        findings = [
             Finding(
                 check="trees",
                 message=f"The file's trees differ from the model's in {name}, in {count} places: "
@@ -158,8 +154,8 @@ class _Walk:
                 count=count,
             )
             for name, count in self._counts.items()
-        )
-        return StructureCheck(findings=findings, nodes=compared)
+        ]
+        return _verdict(findings, compared)
 
     def _compare_nodes(self, found: np.ndarray, expected: np.ndarray) -> None:
         trees, due = self._found, self._expected

@@ -1,7 +1,7 @@
 """What an export is compared with, and what came of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -128,12 +128,21 @@ class Verdict:
     export_nodes_compared; of classes export_labels_differing and export_label_ties; of a gate
     export_metric_loss, and export_metric, export_metric_native and export_label_agreement where
     they are known; of one that judges all outputs export_movement_<output>; of weights those of
-    `proof/weights.py`."""
+    `prove_weights`."""
     notes: tuple[str, ...] = ()
     """What is right and should be known, such as an output that is the same for all rows."""
     libraries: tuple[str, ...] = ()
     """Of the libraries that train models, those that the process had loaded which ran the export.
     For ONNX there are none."""
+
+    def added_to(self, verdict: "Verdict") -> "Verdict":
+        """Return another verdict on the same file with this added."""
+        return replace(
+            verdict,
+            findings=(*verdict.findings, *self.findings),
+            metrics={**verdict.metrics, **self.metrics},
+            notes=(*verdict.notes, *self.notes),
+        )
 
     def check(self) -> None:
         """Return when the export is right.

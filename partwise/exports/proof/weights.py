@@ -23,7 +23,6 @@ a GB.
 
 import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -66,37 +65,21 @@ _CHUNK_BYTES = 64 << 20
 _MOST_NAMED = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightsProof:
-    """What came of a comparison of weights."""
-
-    findings: tuple[Finding, ...]
-    metrics: Mapping[str, float]
-    """export_weights: initializers that hold weights. export_weights_proved: those of them that are
-    tensors of the model. export_weight_values, export_weight_values_proved: their numbers."""
-    notes: tuple[str, ...]
-    """The names of those that are none, and of the tensors that stand nowhere in the file."""
-
-    def added_to(self, verdict: Verdict) -> Verdict:
-        """Return the verdict on a file with this added."""
-        return replace(
-            verdict,
-            findings=(*verdict.findings, *self.findings),
-            metrics={**verdict.metrics, **self.metrics},
-            notes=(*verdict.notes, *self.notes),
-        )
-
-
 def prove_weights(
     file_path: str,
     tensors: Mapping[str, np.ndarray],
     cast: Callable[[np.ndarray], np.ndarray] | None = None,
-) -> WeightsProof:
+) -> Verdict:
     """Compare the initializers of an ONNX file with the tensors of its model.
 
     `tensors` are all parameters and buffers of the model; views will do, of any shape and numeric
     dtype. `cast` is what the export did to numbers on purpose, such as `lambda x:
     x.astype(np.float16)`; an initializer may be a tensor before or after it.
+
+    Returns:
+        export_weights: initializers that hold weights. export_weights_proved: those of them that
+        are tensors of the model. export_weight_values, export_weight_values_proved: their numbers.
+        Notes name those that are none, and the tensors that stand nowhere in the file.
 
     Raises:
         IntegrityError: The file names external data that it may not.
@@ -142,7 +125,7 @@ def prove_weights(
     if elsewhere and folded:
         notes.append(f"Tensors of the model that the file has not as such: {_listed(elsewhere)}.")
     metrics = {f"export_{name}": float(count) for name, count in counts.items()}
-    return WeightsProof(findings=tuple(findings), metrics=metrics, notes=tuple(notes))
+    return Verdict(findings=tuple(findings), metrics=metrics, notes=tuple(notes))
 
 
 def initializers(file_path: str) -> Iterator[tuple[str, np.ndarray]]:
