@@ -225,7 +225,3 @@ class LagModel(CompositeModel):
         back = np.argsort(of_rows[is_row])
         found = {name: column[is_row][back] for name, column in forecasts.items()}
         return found if len(found) > 1 else found["prediction"]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the model as JSON has it."""
-        return {**PlainModel.to_json(self), "scale": self.scale.to_json()}

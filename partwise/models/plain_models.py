@@ -45,9 +45,8 @@ class PlainModel:
     def to_json(self) -> dict[str, Any]:
         """Return the model as JSON has it."""
         values = {
-            field.name: _array_to_json(value) if isinstance(value, np.ndarray) else value
+            field.name: _to_json(getattr(self, field.name))
             for field in fields(self)  # type: ignore[arg-type]
-            for value in [getattr(self, field.name)]
         }
         return {"kind": self.KIND, **values}
 
@@ -114,10 +113,6 @@ class ForecastModel(PlainModel):
             return np.asarray(self.values[(steps - 1) % len(self.values)])
         check_steps(steps, len(self.values))
         return np.asarray(self.values[steps - 1])
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the model as JSON has it."""
-        return {**PlainModel.to_json(self), "scale": self.scale.to_json()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,10 +196,6 @@ class LinearModel(PlainModel):
         # As tanh, which does not overflow.
         return np.asarray(0.5 * (1 + np.tanh(sums[:, 0] / 2)))
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the model as JSON has it."""
-        return {**PlainModel.to_json(self), "design": asdict(self.design)}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ForestModel(PlainModel):
@@ -248,9 +239,14 @@ class ForestModel(PlainModel):
             return np.asarray(mean[:, 1])
         return np.asarray(mean[:, 0] if mean.shape[1] == 1 else mean)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the model as JSON has it."""
-        return {**PlainModel.to_json(self), "design": asdict(self.design)}
+
+def _to_json(value: Any) -> Any:
+    """Return a field of a model as JSON has it; models inside stay what they are."""
+    if isinstance(value, Design):
+        return asdict(value)
+    if isinstance(value, StepScale):
+        return value.to_json()
+    return _array_to_json(value) if isinstance(value, np.ndarray) else value
 
 
 def _array_to_json(array: np.ndarray) -> dict[str, Any]:
