@@ -1,17 +1,15 @@
 """Keras models as what exporters need: named inputs, outputs by name, rows as the first axis."""
 
 import inspect
-import io
-import logging
 import os
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from typing import Any, Literal, cast
 
 import numpy as np
 
 from partwise.errors import ExportRefusedError
+from partwise.exports.quiet import quietly
 from partwise.exports.torch.modules import run_module
 from partwise.models.signature import Feeds, Outputs, Signature, type_name
 
@@ -179,24 +177,17 @@ def silence() -> Iterator[None]:
     TensorFlow's own parts log past Python's streams. tf2onnx sets an environment variable for them
     when it is imported, and logs as an error what it goes on without: what comes out is checked.
     """
-    level, disabled = os.environ.get("TF_CPP_MIN_LOG_LEVEL"), logging.root.manager.disable
+    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL")
     kept = os.dup(_ERROR_STREAM)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, _ERROR_STREAM)
     os.close(nowhere)
     try:
-        with (
-            warnings.catch_warnings(),
-            redirect_stdout(io.StringIO()),
-            redirect_stderr(io.StringIO()),
-        ):
-            warnings.simplefilter("ignore")
-            logging.disable(logging.ERROR)
+        with quietly():
             yield
     finally:
         os.dup2(kept, _ERROR_STREAM)
         os.close(kept)
-        logging.disable(disabled)
         if level is None:
             os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
         else:

@@ -4,19 +4,18 @@ Values differ after a change of precision, by how much nobody knows beforehand: 
 judged by how well it predicts.
 """
 
-import io
-import logging
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from partwise.errors import ExportRefusedError
+from partwise.exports.onnx.node_order import nodes_of
+from partwise.exports.quiet import quietly
 
 _LARGEST_BYTES = 2**31 - 1
 
@@ -146,21 +145,13 @@ def _keep_domains(model: Any, opsets: dict[str, int]) -> None:
 
     onnxruntime lists all that it knows, in an order that differs between processes.
     """
-    used = {"", *opsets} | {node.domain for node in _nodes(model.graph)}
+    used = {"", *opsets} | {node.domain for node in nodes_of(model.graph)}
     used |= {node.domain for function in model.functions for node in function.node}
     versions = {entry.domain: entry.version for entry in model.opset_import}
     versions["" if "ai.onnx" not in versions else "ai.onnx"] = opsets[""]
     model.ClearField("opset_import")
     for domain in sorted(used):
         model.opset_import.add(domain=domain, version=versions.get(domain, opsets.get(domain, 1)))
-
-
-def _nodes(graph: Any) -> Iterator[Any]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                yield from _nodes(inner)
 
 
 def _check_size(model: Any, option: str) -> None:
@@ -180,17 +171,10 @@ def _tools() -> Iterator[None]:
     """
     import onnxruntime
 
-    path, disabled = list(sys.path), logging.root.manager.disable
-    with (
-        warnings.catch_warnings(),
-        redirect_stdout(io.StringIO()),
-        redirect_stderr(io.StringIO()),
-    ):
-        warnings.simplefilter("ignore")
-        logging.disable(logging.ERROR)
-        sys.path.append(str(Path(onnxruntime.__file__).parent / "transformers"))
-        try:
+    path = list(sys.path)
+    sys.path.append(str(Path(onnxruntime.__file__).parent / "transformers"))
+    try:
+        with quietly():
             yield
-        finally:
-            sys.path[:] = path
-            logging.disable(disabled)
+    finally:
+        sys.path[:] = path

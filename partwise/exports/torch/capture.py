@@ -1,15 +1,13 @@
 """Graphs of PyTorch modules: captured for any number of rows, without a word, and compared."""
 
-import io
-import logging
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from typing import Any
 
 from partwise.errors import ExportRefusedError
 from partwise.exports.networks import is_close
 from partwise.exports.protocol import ModelDescription
+from partwise.exports.quiet import quietly
 from partwise.exports.torch.modules import evaluation_mode, flat_module, run_module
 from partwise.formatting import reason
 from partwise.models.signature import Feeds, Signature, take_rows
@@ -81,17 +79,5 @@ def capturing(model: Any) -> Iterator[None]:
     prints graphs when it fails. What it raises says as much. The module's own warnings have been
     heard when it was described: now it runs on stand-ins.
     """
-    disabled = logging.root.manager.disable
-    with (
-        collecting_rarely(),
-        evaluation_mode(model),
-        warnings.catch_warnings(),
-        redirect_stdout(io.StringIO()),
-        redirect_stderr(io.StringIO()),
-    ):
-        warnings.simplefilter("ignore")
-        logging.disable(logging.ERROR)
-        try:
-            yield
-        finally:
-            logging.disable(disabled)
+    with collecting_rarely(), evaluation_mode(model), quietly():
+        yield
