@@ -14,14 +14,10 @@ MOST_GROUPS = 30
 SAMPLES = 5
 _FULL_MESSAGES = 10  # groups whose message is shown up to MESSAGE_CHARS
 _SHORT_CHARS = 400
-_COLUMNS = [
-    "partition_id",
-    "status",
-    "reason",
-    "error_type",
-    "error_message",
-    "error_fingerprint",
-]
+_COLUMNS = (
+    *("partition_id", "status", "reason"),
+    *("error_type", "error_message", "error_fingerprint"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,15 +58,7 @@ def describe_causes(
     wanted = pa.array([status.value for status in statuses])
     chosen = pc.is_in(ledger["status"], value_set=wanted).to_numpy(zero_copy_only=False)
     places = np.flatnonzero(chosen)
-    columns = [
-        "partition_id",
-        "status",
-        "reason",
-        "error_type",
-        "error_message",
-        "error_fingerprint",
-    ]
-    table = ledger.select(columns).take(pa.array(places, pa.int64()))
+    table = ledger.select(_COLUMNS).take(pa.array(places, pa.int64()))
     kinds = pc.coalesce(table["error_fingerprint"], table["reason"], pa.scalar(""))
     alike = pc.binary_join_element_wise(table["status"], kinds, " ")
     codes = alike.combine_chunks().dictionary_encode()
