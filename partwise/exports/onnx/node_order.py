@@ -35,11 +35,12 @@ def nodes_of(graph: Any) -> Iterator[Any]:
     """Yield the nodes of a graph and of the graphs within it."""
     for node in graph.node:
         yield node
-        for inner in _inner_graphs(node):
+        for inner in inner_graphs(node):
             yield from nodes_of(inner)
 
 
-def _inner_graphs(node: Any) -> list[Any]:
+def inner_graphs(node: Any) -> list[Any]:
+    """Return the graphs that a node has, such as the branches of an If."""
     found = []
     for attribute in node.attribute:
         found += [attribute.g] if attribute.HasField("g") else []
@@ -66,7 +67,7 @@ def _drop_identities(graph: Any, outer: Mapping[str, str], *, is_inner: bool) ->
     kept = [node for node in graph.node if node.op_type != "Identity" or node.domain]
     for node in kept:
         _replace(node.input, [source(name) for name in node.input])
-        for inner in _inner_graphs(node):
+        for inner in inner_graphs(node):
             _drop_identities(inner, sources, is_inner=True)
     # An output of a graph has to be made in it, and each by a value of its own.
     free = {name for node in kept for name in node.output if name}
@@ -120,7 +121,7 @@ class _Walk:
 
     def _arrange_node(self, node: Any) -> None:
         inputs = [self._name(name) for name in node.input]
-        for inner in _inner_graphs(node):
+        for inner in inner_graphs(node):
             self.arrange(inner)
         outputs = [self._name(name) for name in node.output]
         _replace(node.input, inputs)
@@ -167,7 +168,7 @@ def _sorted_nodes(graph: Any) -> list[Any]:
 def _needs(node: Any) -> Iterator[str]:
     """Yield the values that a node takes, and those that the graphs within it take from outside."""
     yield from node.input
-    for inner in _inner_graphs(node):
+    for inner in inner_graphs(node):
         for each in _sorted_nodes(inner):
             yield from _needs(each)
         yield from (value.name for value in inner.output)

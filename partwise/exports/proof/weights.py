@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.exports.onnx.node_order import nodes_of
+from partwise.exports.onnx.node_order import inner_graphs, nodes_of
 from partwise.exports.proof.verdict import Finding, Verdict
 from partwise.models.guards import NODE_PREFIX
 from partwise.models.onnx_files import read_graph
@@ -138,25 +138,17 @@ def initializers(file_path: str) -> Iterator[tuple[str, np.ndarray]]:
 
     model: Any = onnx.load_model_from_string(read_graph(file_path))
     folder = Path(file_path).parent
-    for graph in _graphs(model):
+    nodes = list(nodes_of(model.graph))
+    for graph in (model.graph, *(inner for node in nodes for inner in inner_graphs(node))):
         for tensor in graph.initializer:
             yield from _array(tensor, folder)
-    for node in [*nodes_of(model.graph), *(n for f in model.functions for n in f.node)]:
+    for node in [*nodes, *(n for f in model.functions for n in f.node)]:
         if node.op_type == "Constant":
             for attribute in node.attribute:
                 if attribute.name == "value":
                     # The tensor of a constant has no name of its own.
                     attribute.t.name = node.output[0]
                     yield from _array(attribute.t, folder)
-
-
-def _graphs(model: Any) -> Iterator[Any]:
-    yield model.graph
-    for node in nodes_of(model.graph):
-        for attribute in node.attribute:
-            yield from attribute.graphs
-            if attribute.HasField("g"):
-                yield attribute.g
 
 
 def _array(tensor: Any, folder: Path) -> Iterator[tuple[str, np.ndarray]]:
