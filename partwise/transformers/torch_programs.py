@@ -91,10 +91,25 @@ def write_torchscript(
         What the file has to be, with a note on its sizes: compared on the sizes of the trace and
         on longer ones too, or fixed to those of the trace where it is wrong on others.
     """
-    found = _traced_free(model, config, expected, options)
-    if isinstance(found, str):
-        found = _traced_fixed(model, config, expected, options, problem=found)
-    program, proved = found
+    sizes, most = traced_sizes(model, config, options)
+    program = _trace(model, config, sizes)
+    traced = f"Traced with {sizes_in_words(config, sizes, most)}".rstrip(",")
+    cases = make_cases(model, config, sizes_of_free_trace(config, sizes, most), {})
+    free = replace(expected, cases=(*cases, *expected.cases))
+    problem = _problem(program, free.expectation, free.cases)
+    if problem is None:
+        first = next(iter(config.inputs))
+        compared = f"as compared with {first} of {_shapes(free.cases[1:], first)}"
+        note = f"{traced}; right for other sizes as well, {compared}."
+        proved = replace(free, notes=(*expected.notes, note))
+    elif is_with_past(config.task):
+        raise ExportRefusedError(
+            f"A trace of {type(model).__name__} holds for its own sizes only, and with past they "
+            f'grow: export as "onnx" or "pt2". {problem}'
+        )
+    else:
+        note = f"{traced}, and holds for these sizes only: pad to them. {problem}"
+        proved = fixed_to(model, config, expected, sizes, note)
     try:
         TorchScriptModel(program, proved.expectation.signature).save(str(file_path))
     except RuntimeError as error:
@@ -103,43 +118,6 @@ def write_torchscript(
             f'{reason(error)} Export as "onnx" or "pt2".'
         ) from error
     return proved
-
-
-def _traced_free(
-    model: Any, config: OnnxConfig, expected: Expected, options: TransformersOptions
-) -> tuple[Any, Expected] | str:
-    """Return a trace that holds for all sizes that it is compared on, or why there is none."""
-    sizes, most = traced_sizes(model, config, options)
-    program = _trace(model, config, sizes)
-    cases = make_cases(model, config, sizes_of_free_trace(config, sizes, most), {})
-    free = replace(expected, cases=(*cases, *expected.cases))
-    if problem := _problem(program, free.expectation, free.cases):
-        return problem
-    traced = f"Traced with {sizes_in_words(config, sizes, most)}".rstrip(",")
-    first = next(iter(config.inputs))
-    compared = f"as compared with {first} of {_shapes(free.cases[1:], first)}"
-    note = f"{traced}; right for other sizes as well, {compared}."
-    return program, replace(free, notes=(*expected.notes, note))
-
-
-def _traced_fixed(
-    model: Any,
-    config: OnnxConfig,
-    expected: Expected,
-    options: TransformersOptions,
-    problem: str,
-) -> tuple[Any, Expected]:
-    """Return a trace that holds for its own sizes only, for the reason given."""
-    if is_with_past(config.task):
-        raise ExportRefusedError(
-            f"A trace of {type(model).__name__} holds for its own sizes only, and with past they "
-            f'grow: export as "onnx" or "pt2". {problem}'
-        )
-    sizes, most = traced_sizes(model, config, options)
-    program = _trace(model, config, sizes)
-    traced = f"Traced with {sizes_in_words(config, sizes, most)}".rstrip(",")
-    note = f"{traced}, and holds for these sizes only: pad to them. {problem}"
-    return program, fixed_to(model, config, expected, sizes, note)
 
 
 def _trace(model: Any, config: OnnxConfig, sizes: Sizes) -> Any:

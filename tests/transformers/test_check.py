@@ -35,7 +35,7 @@ def neuron_sdk(tmp_path_factory, monkeypatch):
     sys.modules.pop("torch_neuronx", None)
 
 
-def traced_for_its_own_sizes(*_):
+def fails_on_longer_rows(*_):
     return "On longer rows it fails."
 
 
@@ -43,8 +43,8 @@ def traced_for_its_own_sizes(*_):
 @pytest.mark.usefixtures("neuron_sdk")
 @pytest.mark.parametrize(("form", "scaled"), [("torchscript", 5e-5), ("neuron", 1e-2)])
 def test_what_is_fixed_to_its_sizes_is_compared_on_these(bert, tmp_path, monkeypatch, form, scaled):
-    free = "partwise.transformers.torch_programs._traced_free"
-    monkeypatch.setattr(free, traced_for_its_own_sizes)
+    problem = "partwise.transformers.torch_programs._problem"
+    monkeypatch.setattr(problem, fails_on_longer_rows)
     options = TransformersOptions(format=form, batch_size=2, sequence_length=16)
     made = export_checkpoint(str(bert), CLASSIFIER, tmp_path / "made", options).files[0]
     found = check_export(tmp_path / "made" / made.name, str(bert), options=RANDOM)
