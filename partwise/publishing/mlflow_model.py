@@ -21,7 +21,7 @@ from partwise.errors import InputError
 from partwise.runs.run import ONLY
 from partwise.sources.frames.tables import table_of
 from partwise.store.store import Store
-from partwise.tables.keys.partition_keys import Key, hash_keys, key_values, normalize_keys
+from partwise.tables.keys.partition_keys import Key, normalize_keys, rows_by_key
 from partwise.trainers.predict import default_predict
 
 if TYPE_CHECKING:
@@ -85,16 +85,10 @@ class CatalogModel:
                 f"The rows lack the key column {missing[0]!r} of {self.catalog.reference}, and "
                 "params names no key: give one of them."
             )
-        keys = normalize_keys(table, columns)
-        hashes, first, group = np.unique(hash_keys(keys), return_index=True, return_inverse=True)
-        places = [np.flatnonzero(group == number) for number in range(len(hashes))]
-        values = key_values(keys.take(pa.array(first)))
-        parts = [
-            self._by_one(table.take(pa.array(rows)), value)
-            for rows, value in zip(places, values, strict=True)
-        ]
+        groups = rows_by_key(normalize_keys(table, columns))
+        parts = [self._by_one(table.take(pa.array(rows)), key) for key, rows in groups]
         both = pa.concat_tables(parts, promote_options="permissive")
-        return both.take(pa.array(np.argsort(np.concatenate(places))))
+        return both.take(pa.array(np.argsort(np.concatenate([rows for _, rows in groups]))))
 
     def _by_one(self, table: pa.Table, key: Key) -> pa.Table:
         model, categories = self._read(key)

@@ -20,12 +20,11 @@ from partwise.tables.keys.partition_keys import (
     Key,
     KeyColumn,
     check_key_classes,
-    hash_keys,
     key_bytes,
     key_columns,
-    key_values,
     normalize_keys,
     partition_id,
+    rows_by_key,
 )
 
 _MOST_MET = 65_536
@@ -158,14 +157,7 @@ def _keys_of_rows(
     if all(isinstance(each, pa.ChunkedArray) for each in given):
         table = pa.table(given, names=[column.name for column in columns])
         check_key_classes(columns, key_columns(table.schema, table.column_names), "the models")
-        normalized = normalize_keys(table, columns)
-        hashes = hash_keys(normalized)
-        order = np.argsort(hashes, kind="stable")
-        starts = np.flatnonzero(hashes[order][1:] != hashes[order][:-1]) + 1
-        parts = np.split(order, starts) if len(order) else []
-        parts.sort(key=lambda part: int(part[0]))
-        firsts = normalized.take(pa.array([int(part[0]) for part in parts], pa.int64()))
-        yield from zip(key_values(firsts), parts, strict=True)
+        yield from rows_by_key(normalize_keys(table, columns))
         return
     lists = [
         values.to_pylist() if isinstance(values, pa.ChunkedArray) else values for values in given

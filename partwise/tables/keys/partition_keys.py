@@ -168,6 +168,17 @@ def hash_keys(normalized: pa.RecordBatch | pa.Table) -> np.ndarray:
     return total
 
 
+def rows_by_key(normalized: pa.RecordBatch | pa.Table) -> list[tuple[Key, np.ndarray]]:
+    """Return each key and the places of its rows, ascending, in the order of their first rows."""
+    hashes = hash_keys(normalized)
+    order = np.argsort(hashes, kind="stable")
+    starts = np.flatnonzero(hashes[order][1:] != hashes[order][:-1]) + 1
+    places = np.split(order, starts) if len(order) else []
+    places.sort(key=lambda rows: int(rows[0]))
+    firsts = normalized.take(pa.array([int(rows[0]) for rows in places], pa.int64()))
+    return list(zip(key_values(firsts), places, strict=True))
+
+
 def chosen_keys(normalized: pa.RecordBatch | pa.Table, hashes: Collection[int]) -> list[int]:
     """Return the numbers of the rows whose keys have one of some hashes."""
     return [i for i, found in enumerate(hash_keys(normalized).tolist()) if found in hashes]
