@@ -6,11 +6,11 @@ grows with the square of the length.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from partwise.errors import ExportRefusedError
+from partwise.exports.proof.cases import Cases
 from partwise.exports.proof.verdict import Case
 from partwise.formatting import reason
 from partwise.transformers.flat_model import run_model
@@ -42,27 +42,18 @@ _BYTES_OF_SCORE = 12
 _SEED = 101
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LongTexts:
-    """Cases of long texts, and how far they reach."""
-
-    cases: tuple[Case, ...] = ()
-    notes: tuple[str, ...] = ()
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    """export_longest_text, and of a model that does not take any number export_most_tokens."""
-
-
-def long_texts(model: Any, config: OnnxConfig, options: TransformersOptions) -> LongTexts:
+def long_texts(model: Any, config: OnnxConfig, options: TransformersOptions) -> Cases:
     """Return cases up to the last token that a model takes, as far as memory suffices.
 
     Without past, one text has all positions. With past there are three cases: one earlier token
     and a long text; half of all tokens and two more; and all tokens but the last one.
 
-    The options say the longest text that is wanted. ExportRefusedError where the model itself fails
-    on as many tokens as its configuration says.
+    The options say the longest text that is wanted. Metrics are export_longest_text, and of a model
+    that does not take any number of tokens export_most_tokens. ExportRefusedError where the model
+    itself fails on as many tokens as its configuration says.
     """
     if not any("sequence" in axis for axis in parts_of_axes(config)):
-        return LongTexts()
+        return Cases()
     most = most_tokens(model)
     wanted = options.longest_text or _affordable(model, config, most or LONG_TEXT)
     longest, first = _longest(model, config, min(wanted, most or wanted), most)
@@ -89,7 +80,7 @@ def long_texts(model: Any, config: OnnxConfig, options: TransformersOptions) -> 
                 "further positions: export it with a larger max_position_embeddings in its "
                 "config.json, which no weight depends on."
             )
-    return LongTexts(cases=(first, *cases), notes=tuple(notes), metrics=metrics)
+    return Cases(cases=(first, *cases), notes=tuple(notes), metrics=metrics)
 
 
 def most_tokens(model: Any) -> int | None:

@@ -7,6 +7,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from partwise.exports.proof.cases import Cases
 from partwise.exports.proof.guarding import judge_and_guard
 from partwise.exports.proof.judge import judge
 from partwise.exports.proof.judge_process import open_export
@@ -23,7 +24,7 @@ from partwise.transformers.onnx_config import (
     OnnxSeq2SeqConfigWithPast,
 )
 from partwise.transformers.options import TransformersOptions
-from partwise.transformers.positions import LongTexts, long_texts
+from partwise.transformers.positions import long_texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +53,13 @@ def expect(
     `opset` is the version of ONNX' operators that it is to declare; None: any. `real` are inputs
     that a preprocessor made, by the name of the case.
     """
-    cases = make_cases(model, config, config.sizes_for_validation, real or {})
+    made = make_cases(model, config, config.sizes_for_validation, real or {})
     # The sizes of neuron are fixed.
-    long = LongTexts() if options.format == "neuron" else long_texts(model, config, options)
-    cases += long.cases
+    long = Cases() if options.format == "neuron" else long_texts(model, config, options)
+    cases = (*made, *long.cases)
     return Expected(
         expectation=make_expectation(model, config, options, cases, opset),
-        cases=tuple(cases),
+        cases=cases,
         odd=() if options.format == "neuron" else tuple(odd_token_cases(model, config)),
         notes=(*config.notes, *long.notes),
         metrics=long.metrics,

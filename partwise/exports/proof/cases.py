@@ -1,7 +1,7 @@
 """All that an export is compared on: real rows, probes, and odd inputs."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from partwise.exports.proof.odd_inputs import make_odd_cases
 from partwise.exports.proof.probes import has_trees, make_probes
@@ -16,18 +16,17 @@ HELD_OUT = "held-out rows"
 class Cases:
     """Rows with what the model itself gives for them."""
 
-    cases: list[Case]
-    """The first one, `HELD_OUT`, has the real rows."""
-    notes: tuple[str, ...]
+    cases: tuple[Case, ...] = ()
+    notes: tuple[str, ...] = ()
     """What was left out or changed."""
-    metrics: Mapping[str, float]
+    metrics: Mapping[str, float] = field(default_factory=dict)
     """How much of the model they reach, for the ledger."""
 
 
 def make_cases(
     description: ModelDescription, real: Feeds, predict: Callable[[Feeds], Outputs]
 ) -> Cases:
-    """Return the cases that an export of a model is compared on."""
+    """Return the cases that an export is compared on; the first, `HELD_OUT`, has the real rows."""
     probes = make_probes(description, real)
     cases = [Case(name=HELD_OUT, kind="real", feeds=real, expected=predict(real))]
     cases += [
@@ -36,4 +35,4 @@ def make_cases(
     ]
     if not has_trees(description):
         cases += make_odd_cases(description.signature, real, predict)
-    return Cases(cases=cases, notes=probes.notes, metrics=probes.metrics)
+    return Cases(cases=tuple(cases), notes=probes.notes, metrics=probes.metrics)
