@@ -230,30 +230,31 @@ def _opened(
 def _external_tensors(content: bytes, name: str) -> Iterator[Any]:
     """Yield every tensor whose numbers are elsewhere, wherever in the model it stands."""
     import onnx
-    from google.protobuf.message import Message
-
-    pending: list[Any] = [_parse(content, name)]
-    while pending:
-        message = pending.pop()
-        is_tensor = isinstance(message, onnx.TensorProto)
-        if is_tensor and message.data_location == onnx.TensorProto.EXTERNAL:
-            yield message
-            continue
-        # By what a message has, and not by where tensors are known to stand: attributes, sparse
-        # tensors, subgraphs and functions hold them too, and so may what ONNX adds.
-        for descriptor, value in message.ListFields():
-            if descriptor.message_type is not None:
-                pending.extend((value,) if isinstance(value, Message) else value)
-
-
-def _parse(content: bytes, name: str) -> Any:
-    import onnx
     from google.protobuf.message import DecodeError
 
     try:
-        return onnx.ModelProto.FromString(content)
+        model = onnx.ModelProto.FromString(content)
     except DecodeError as error:
         raise IntegrityError(f"{name!r} is not an ONNX model ({error}).") from error
+    # By what a message has, and not by where tensors are known to stand: attributes, sparse
+    # tensors, subgraphs and functions hold them too, and so may what ONNX adds.
+    for message in messages_of(model):
+        is_tensor = isinstance(message, onnx.TensorProto)
+        if is_tensor and message.data_location == onnx.TensorProto.EXTERNAL:
+            yield message
+
+
+def messages_of(message: Any) -> Iterator[Any]:
+    """Yield a message of protobuf and all that stand in it; what was cleared of one is left out."""
+    from google.protobuf.message import Message
+
+    pending = [message]
+    while pending:
+        message = pending.pop()
+        yield message
+        for descriptor, value in message.ListFields():
+            if descriptor.message_type is not None:
+                pending.extend((value,) if isinstance(value, Message) else value)
 
 
 def open_session(content: OnnxContent, threads: int = 1) -> Any:
@@ -297,18 +298,3 @@ def _session(model: bytes | str, options: Any) -> Any:
     except Exception as error:  # each of onnxruntime's status codes is an exception of its own
         reason = str(error).strip().splitlines()[0]
         raise IntegrityError(f"onnxruntime does not load the model: {reason}") from error
-
-
-def read_signature(model: bytes) -> Signature:
-    """Return what the model takes and gives, as its metadata says.
-
-    Raises:
-        IntegrityError: It is not an ONNX model, or export_models did not write it.
-    """
-    entries = _parse(model, "The content").metadata_props
-    return Signature.from_metadata({entry.key: entry.value for entry in entries})
-
-
-def session_signature(session: Any) -> Signature:
-    """Return what a loaded model takes and gives, without a second reading of its bytes."""
-    return Signature.from_metadata(session.get_modelmeta().custom_metadata_map)

@@ -13,7 +13,6 @@ from partwise.models.onnx_files import (
     open_session_in_place,
     read_graph,
     read_onnx,
-    session_signature,
 )
 from partwise.models.signature import Signature, feeds_of_rows
 
@@ -81,7 +80,7 @@ class OnnxModel:
         Raises:
             IntegrityError: They do not say it, or not in a form that this release knows.
         """
-        return session_signature(self.session)
+        return Signature.from_metadata(self.session.get_modelmeta().custom_metadata_map)
 
     def run(self, feeds: Feeds) -> Outputs:
         """Return the model's outputs, in the file's order, for its inputs.

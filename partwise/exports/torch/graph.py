@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from partwise.models.onnx_files import SMALL_BYTES
+from partwise.models.onnx_files import SMALL_BYTES, messages_of
 
 
 def move_weights(model: Any, path: Path, embedded_bytes: int) -> None:
@@ -27,17 +27,10 @@ def move_weights(model: Any, path: Path, embedded_bytes: int) -> None:
 
 def strip(model: Any) -> None:
     """Remove stack traces and the like, which name the writing machine's folders."""
-    from google.protobuf.message import Message
-
-    pending = [model]
-    while pending:
-        message = pending.pop()
+    for message in messages_of(model):
         for name in ("metadata_props", "doc_string"):
             if name in message.DESCRIPTOR.fields_by_name:
                 message.ClearField(name)
-        for descriptor, value in message.ListFields():
-            if descriptor.message_type is not None:
-                pending.extend((value,) if isinstance(value, Message) else value)
 
 
 def name_axes(graph: Any, names: Mapping[str, Mapping[int, str]]) -> None:
