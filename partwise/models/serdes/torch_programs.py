@@ -1,13 +1,16 @@
 """What export_models made of PyTorch modules: TorchScript, .pt2, and programs for AWS Neuron."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from partwise.errors import SerdeError
 
 
 class _ProgramSerde:
     """Reads a program with its signature. The file holds code: read what you trust."""
+
+    _KIND: ClassVar[str]
+    """The name of the class of its programs in `partwise.models.torch_programs`."""
 
     def write(self, model: Any, file_path: str) -> None:
         """Write a program that was read.
@@ -28,41 +31,30 @@ class _ProgramSerde:
         return self._kind().from_file(file_path)
 
     def _kind(self) -> Any:
-        """Return the class of the programs."""
-        raise NotImplementedError
+        from partwise.models import torch_programs
+
+        return getattr(torch_programs, self._KIND)
 
 
 @dataclass(frozen=True, slots=True)
 class TorchScriptSerde(_ProgramSerde):
     """Reads a TorchScript as a `TorchScriptModel`."""
 
+    _KIND: ClassVar[str] = "TorchScriptModel"
     filename: str = "model.ts.pt"
-
-    def _kind(self) -> Any:
-        from partwise.models.torch_programs import TorchScriptModel
-
-        return TorchScriptModel
 
 
 @dataclass(frozen=True, slots=True)
 class Pt2Serde(_ProgramSerde):
     """Reads a .pt2 file as a `Pt2Model`."""
 
+    _KIND: ClassVar[str] = "Pt2Model"
     filename: str = "model.pt2"
-
-    def _kind(self) -> Any:
-        from partwise.models.torch_programs import Pt2Model
-
-        return Pt2Model
 
 
 @dataclass(frozen=True, slots=True)
 class NeuronSerde(_ProgramSerde):
     """Reads what was compiled for AWS Neuron as a `NeuronModel`."""
 
+    _KIND: ClassVar[str] = "NeuronModel"
     filename: str = "model.neuron.pt"
-
-    def _kind(self) -> Any:
-        from partwise.models.torch_programs import NeuronModel
-
-        return NeuronModel
