@@ -7,12 +7,12 @@ from importlib import metadata
 from typing import Any
 from urllib.parse import quote
 
+from partwise.serving.gatekeeper import OPEN
+from partwise.serving.protocol import DATATYPES
 from partwise.serving.questions import STATUS_TEXTS
 
 Json = dict[str, Any]
 
-_INTEGERS = tuple(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))
-_DATATYPES = ("BOOL", "BYTES", "FP16", "FP32", "FP64", *_INTEGERS)
 LONGEST_KEY = 400
 """Characters of a key in the query of a URL."""
 _VALUES = {"BYTES": "a", "BOOL": True}
@@ -28,7 +28,6 @@ _ERRORS = {
     "504": "There was no answer in time.",
 }
 _OF_QUESTIONS = tuple(status for status in _ERRORS if status != "401")
-_OPEN = ("/", "/v2/health/live", "/v2/health/ready")
 _DESCRIPTION = (
     "Predictions by many models, one of which each key has. The routes below /v2 are those of the "
     "Open Inference Protocol; /predict takes plain rows."
@@ -64,7 +63,7 @@ def openapi_document(
     }
     for path, routes in paths.items():
         for route in routes.values():
-            is_open = path in _OPEN or not has_api_key
+            is_open = path in OPEN or not has_api_key
             route["security"] = [] if is_open else [{scheme: []} for scheme in schemes]
             route["responses"] |= {} if is_open else _errors("401")
     return {
@@ -233,7 +232,7 @@ _SCALAR: Json = {"type": ["string", "number", "boolean", "null"]}
 
 def _schemas() -> Json:
     shape = {"type": "array", "items": {"type": "integer"}}
-    column = {"name": _TEXT, "datatype": {"enum": list(_DATATYPES)}, "shape": shape}
+    column = {"name": _TEXT, "datatype": {"enum": list(DATATYPES)}, "shape": shape}
     tensor = {**column, "data": {"type": "array", "minItems": 1}}
     return {
         **_schemas_of_questions(tensor),

@@ -25,14 +25,13 @@ from partwise.tables.keys.key_classes import KeyColumn
 
 _PARAMETERS = ("key", *POLICIES, "binary_data_output")
 """The last one is sent by clients that would take binary outputs; they take JSON as well."""
-_EXACT_IN_A_DOUBLE = 2**53
 _INTEGERS = {
     **{f"INT{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)},
     **{f"UINT{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)},
 }
 _FLOATS: dict[str, Any] = {"FP16": np.float16, "FP32": np.float32, "FP64": np.float64}
 _OTHERS = {"BYTES": str, "BOOL": bool}
-_DATATYPES = (*_INTEGERS, *_FLOATS, *_OTHERS)
+DATATYPES = (*_INTEGERS, *_FLOATS, *_OTHERS)
 _OF_KIND = {"f": "FP", "i": "INT", "u": "UINT"}
 _STATUSES = np.array(STATUS_TEXTS, dtype=object)
 
@@ -177,10 +176,10 @@ def _read_input(given: Any, max_rows: int) -> tuple[str, int, Sequence[Any]]:
             f"The shape of input {shortened(name)!r} is {shortened(str(shape))}: each column is an "
             "input of its own, of shape [rows] or [rows, 1]."
         )
-    if type(datatype) is not str or datatype not in _DATATYPES:
+    if type(datatype) is not str or datatype not in DATATYPES:
         raise RequestError(
             f"The datatype of input {shortened(name)!r} is {shortened(repr(datatype))}: there are "
-            f"{', '.join(_DATATYPES)}."
+            f"{', '.join(DATATYPES)}."
         )
     rows = shape[0]
     check_rows(rows, max_rows)
