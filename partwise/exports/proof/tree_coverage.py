@@ -12,7 +12,7 @@ differ, and lead to ordinary leaves in the other trees.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import chain
 
 import numpy as np
@@ -55,14 +55,10 @@ class Coverage:
     @property
     def metrics(self) -> dict[str, float]:
         """Return the figures for the ledger."""
-        return {
-            "export_leaves": float(self.leaves),
-            "export_leaves_reached": float(self.leaves_reached),
-            "export_leaves_out_of_reach": float(self.leaves_out_of_reach),
-            "export_ways": float(self.ways),
-            "export_ways_taken": float(self.ways_taken),
-            "export_ways_out_of_reach": float(self.ways_out_of_reach),
-        }
+        return {f"export_{name}": float(getattr(self, name)) for name in _COUNTS}
+
+
+_COUNTS = tuple(field.name for field in fields(Coverage) if field.name != "rows")
 
 
 def covering_rows(
@@ -79,16 +75,10 @@ def covering_rows(
     of_chunks = [
         _Chunk(trees, roots, real, space).cover(step) for roots in _chunks(trees, real.shape[1])
     ]
-    return Coverage(
-        # real[:0] gives the type and the width where there is nothing to cover.
-        rows=np.concatenate([real[:0], *(found.rows for found in of_chunks)]),
-        leaves=len(trees.leaf_weights),
-        leaves_reached=sum(found.leaves_reached for found in of_chunks),
-        leaves_out_of_reach=sum(found.leaves_out_of_reach for found in of_chunks),
-        ways=sum(found.ways for found in of_chunks),
-        ways_taken=sum(found.ways_taken for found in of_chunks),
-        ways_out_of_reach=sum(found.ways_out_of_reach for found in of_chunks),
-    )
+    counts = {name: sum(getattr(found, name) for found in of_chunks) for name in _COUNTS}
+    # real[:0] gives the type and the width where there is nothing to cover.
+    rows = np.concatenate([real[:0], *(found.rows for found in of_chunks)])
+    return Coverage(rows=rows, **{**counts, "leaves": len(trees.leaf_weights)})
 
 
 def _chunks(trees: TreeEnsemble, n_features: int) -> Iterator[np.ndarray]:
