@@ -1,12 +1,13 @@
 """Odd tokens: numbers that a model has no row for, on which it raises and its file has to fail."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from partwise.exports.proof.odd_inputs import odd_case
 from partwise.exports.proof.verdict import Case
-from partwise.formatting import reason
 from partwise.models.guards import Guard
 from partwise.transformers.flat_model import run_model
 from partwise.transformers.model_parts import text_part
@@ -28,21 +29,8 @@ def odd_token_cases(model: Any, config: OnnxConfig) -> list[Case]:
     for name, value, guard in _odd_tokens(model, feeds):
         odd = {**feeds, name: feeds[name].copy()}
         odd[name].flat[0] = value
-        expected, raises = {}, ""
-        try:
-            expected = run_model(model, config, odd)
-        except Exception as error:  # an index out of range
-            raises = reason(error) or type(error).__name__
-        cases.append(
-            Case(
-                name=f"{value} in {name!r}",
-                feeds=odd,
-                expected=expected,
-                kind="odd",
-                raises=raises,
-                guards=(guard,),
-            )
-        )
+        run = partial(run_model, model, config)
+        cases.append(odd_case(f"{value} in {name!r}", odd, (guard,), run))
     return cases
 
 

@@ -54,6 +54,19 @@ def make_odd_cases(
     return cases
 
 
+def odd_case(
+    name: str, feeds: Feeds, guards: tuple[Guard, ...], predict: Callable[[Feeds], Outputs]
+) -> Case:
+    """Return a case with what the model gives for it, or that it raises."""
+    expected, raises = {}, ""
+    try:
+        with np.errstate(all="ignore"):
+            expected = predict(feeds)
+    except Exception as error:  # a model may raise anything for what it cannot take
+        raises = reason(error) or type(error).__name__
+    return Case(name=name, feeds=feeds, expected=expected, kind="odd", raises=raises, guards=guards)
+
+
 def _takes(values: np.ndarray, kinds: str) -> bool:
     return values.dtype.kind in kinds and bool(np.prod(values.shape[1:]))
 
@@ -122,29 +135,19 @@ class _Maker:
     def of_bools(self, name: str) -> list[Case]:
         place = _Place(input=name, element=None)
         return [
-            self._case(f"{text} in {name!r}", self._replace([place], [value]), ())
+            self._case(f"{text} in {name!r}", self._replace([place], [value]))
             for text, value in (("only true", True), ("only false", False))
         ]
 
-    def _case(self, name: str, feeds: Feeds, guards: tuple[Guard, ...]) -> Case:
-        expected, raises = self._run(feeds)
-        return Case(
-            name=name, feeds=feeds, expected=expected, kind="odd", raises=raises, guards=guards
-        )
-
-    def _run(self, feeds: Feeds) -> tuple[Outputs, str]:
-        try:
-            with np.errstate(all="ignore"):
-                return self._predict(feeds), ""
-        except Exception as error:  # a model may raise anything for what it cannot take
-            return {}, reason(error) or type(error).__name__
+    def _case(self, name: str, feeds: Feeds, guards: tuple[Guard, ...] = ()) -> Case:
+        return odd_case(name, feeds, guards, self._predict)
 
     def _limit(self, name: str, known: int, furthest: int) -> int:
         """Return the last value towards the furthest one that the model takes in this input."""
         place = self._places([name])[0]
 
         def is_taken(value: int) -> bool:
-            return not self._run(self._replace([place], [value]))[1]
+            return not self._case(name, self._replace([place], [value])).raises
 
         if known == furthest or is_taken(furthest):
             return furthest
