@@ -6,9 +6,8 @@ from typing import Any, Literal
 import numpy as np
 
 from partwise.errors import ExportRefusedError
-from partwise.exports.proof.comparison import absolute_difference
+from partwise.exports.proof.comparison import is_near
 from partwise.exports.proof.scale import Scale
-from partwise.exports.proof.variety import same
 from partwise.exports.protocol import ModelDescription, Tolerance
 from partwise.formatting import reason
 from partwise.models.export_options import ExportOptions
@@ -33,11 +32,8 @@ def is_close(found: np.ndarray, wanted: np.ndarray, tolerance: Tolerance) -> boo
     if found.shape != wanted.shape:
         return False
     expected, given = wanted.astype(np.float64), found.astype(np.float64)
-    finite = np.isfinite(expected) & np.isfinite(given)
     scale = np.array(Scale([expected]).output)
-    allowed = tolerance.allowed(np.where(finite, expected, 0), scale)
-    near = absolute_difference(expected, given, finite) <= allowed
-    return bool(np.all(np.where(finite, near, same(expected, given))))
+    return bool(is_near(expected, given, tolerance, scale).all())
 
 
 def signature_of_feeds(model: Any, inputs: Sequence[Tensor], feeds: Feeds) -> Signature:

@@ -10,8 +10,14 @@ from partwise.exports.proof.movement import Movement
 from partwise.exports.proof.scale import Scale, measure_scales
 from partwise.exports.proof.variety import Variety, same
 from partwise.exports.proof.verdict import Case, Expectation, Finding, Verdict
+from partwise.exports.protocol import Tolerance
 from partwise.models.signature import Signature
 from partwise.tables.column_names import names_in_words
+
+_TOTALS = (
+    *("export_cases", "export_cases_raising", "export_cases_refused", "export_rows"),
+    *("export_values", "export_differing", "export_max_abs_diff", "export_max_rel_diff"),
+)
 
 
 class Comparison:
@@ -31,16 +37,7 @@ class Comparison:
         self._variety: dict[str, Variety] = {}
         self._is_gated = expectation.gate is None
         self._movements: dict[str, Movement] = {}
-        self._totals = {
-            "export_cases": 0.0,
-            "export_cases_raising": 0.0,
-            "export_cases_refused": 0.0,
-            "export_rows": 0.0,
-            "export_values": 0.0,
-            "export_differing": 0.0,
-            "export_max_abs_diff": 0.0,
-            "export_max_rel_diff": 0.0,
-        }
+        self._totals = dict.fromkeys(_TOTALS, 0.0)
         if expectation.signature.class_labels is not None:
             self._totals |= {"export_label_ties": 0.0, "export_labels_differing": 0.0}
 
@@ -165,9 +162,10 @@ class Comparison:
                 f"and {_number(given, place)} given",
                 count=n_elsewhere,
             )
-        difference = absolute_difference(wanted, found, finite)
+        difference = _absolute_difference(wanted, found, finite)
         relative = relative_difference(difference, wanted, finite)
-        allowed = self._allowed(name, wanted, finite)
+        scale = self._scale(name, wanted.shape[1:])
+        allowed = self._expectation.tolerance.allowed(np.where(finite, wanted, 0), scale)
         if case.kind == "odd":
             # Numbers that no data have cancel each other out: it is their size that rounds.
             largest = np.where(finite, np.abs(wanted), 0).reshape(len(wanted), -1).max(1, initial=0)
@@ -204,19 +202,10 @@ class Comparison:
         for name, expected in case.expected.items():
             if expected.dtype.kind == "f" and expected.shape == values.shape:
                 wanted = expected.astype(np.float64)
-                finite = np.isfinite(wanted) & np.isfinite(values)
-                near = absolute_difference(wanted, values, finite) <= self._allowed(
-                    name, wanted, finite
-                )
-                if np.all(np.where(finite, near, same(wanted, values))):
+                scale = self._scale(name, wanted.shape[1:])
+                if is_near(wanted, values, self._expectation.tolerance, scale).all():
                     return name
         return None
-
-    def _allowed(self, name: str, expected: np.ndarray, finite: np.ndarray) -> np.ndarray:
-        """Return by how much the values of an output may differ from these."""
-        return self._expectation.tolerance.allowed(
-            np.where(finite, expected, 0), self._scale(name, expected.shape[1:])
-        )
 
     def _scale(self, name: str, row_shape: tuple[int, ...]) -> np.ndarray:
         return self._scale_of(name).of(row_shape)
@@ -358,7 +347,17 @@ class Comparison:
             self._totals[metric] = max(self._totals[metric], float(np.max(values)))
 
 
-def absolute_difference(expected: np.ndarray, given: np.ndarray, finite: np.ndarray) -> np.ndarray:
+def is_near(
+    expected: np.ndarray, given: np.ndarray, tolerance: Tolerance, scale: np.ndarray
+) -> np.ndarray:
+    """Return where values, in double, are the same or finite and within the tolerance."""
+    finite = np.isfinite(expected) & np.isfinite(given)
+    allowed = tolerance.allowed(np.where(finite, expected, 0), scale)
+    near = _absolute_difference(expected, given, finite) <= allowed
+    return np.where(finite, near, same(expected, given))
+
+
+def _absolute_difference(expected: np.ndarray, given: np.ndarray, finite: np.ndarray) -> np.ndarray:
     """Return |given - expected| where both are finite, and 0 elsewhere."""
     # The difference of two large numbers may be infinite, which is beyond any tolerance.
     with np.errstate(over="ignore"):

@@ -33,6 +33,7 @@ from partwise.exports.onnx.node_order import inner_graphs, nodes_of
 from partwise.exports.proof.verdict import Finding, Verdict
 from partwise.models.guards import NODE_PREFIX
 from partwise.models.onnx_files import read_graph
+from partwise.tables.column_names import names_in_words
 
 _PARTS = (2, 3, 4)
 """Attention keeps three matrices in one; GRU has three gates, LSTM four; a bias is two or more."""
@@ -396,6 +397,4 @@ def _is_alike(given: np.ndarray, wanted: np.ndarray) -> bool:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:_MOST_NAMED])
-    more = len(names) - _MOST_NAMED
-    return shown + (f" and {more} more" if more > 0 else "")
+    return names_in_words(names, _MOST_NAMED)
