@@ -51,16 +51,6 @@ def _prompt(config: OnnxConfigWithPast) -> dict[str, np.ndarray]:
     }
 
 
-def _tokens_name(config: OnnxConfigWithPast) -> str:
-    is_decoder_apart = isinstance(config, OnnxSeq2SeqConfigWithPast)
-    return "decoder_input_ids" if is_decoder_apart else "input_ids"
-
-
-def _mask_name(config: OnnxConfigWithPast) -> str:
-    is_decoder_apart = isinstance(config, OnnxSeq2SeqConfigWithPast)
-    return "decoder_attention_mask" if is_decoder_apart else "attention_mask"
-
-
 def _likeliest(outputs: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.asarray(outputs["logits"][:, -1:].argmax(axis=-1).astype(np.int64))
 
@@ -115,7 +105,8 @@ def _append(
     feeds: dict[str, np.ndarray], config: OnnxConfigWithPast, token: np.ndarray, *, keep: bool
 ) -> None:
     """Put a token behind the others, or in their place, and let the mask grow by it."""
-    tokens, mask = _tokens_name(config), _mask_name(config)
+    side = "decoder_" if isinstance(config, OnnxSeq2SeqConfigWithPast) else ""
+    tokens, mask = f"{side}input_ids", f"{side}attention_mask"
     feeds[tokens] = np.concatenate([feeds[tokens], token], axis=1) if keep else token
     if mask in feeds:
         feeds[mask] = np.concatenate([feeds[mask], np.ones_like(token)], axis=1)
