@@ -3,16 +3,15 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from partwise.transformers.features import WITH_PAST, Axes
+from partwise.transformers.features import DECODED, ROWS, TOKENS, WITH_PAST, Axes
 from partwise.transformers.onnx_config import (
     OnnxConfig,
-    OnnxConfigWithPast,
+    OnnxDecoderConfigWithPast,
     OnnxSeq2SeqConfigWithPast,
 )
 from partwise.transformers.sizes import Sizes
 
 _IMAGE: Axes = {0: "batch", 2: "height", 3: "width"}
-_ROWS: Axes = {0: "batch"}
 
 
 class TextOnnxConfig(OnnxConfig):
@@ -23,9 +22,8 @@ class TextOnnxConfig(OnnxConfig):
     @property
     def inputs(self) -> Mapping[str, Axes]:
         """The tokens and what goes with each of them."""
-        axes = {0: "batch", 1: "sequence"}
-        if self.task == "multiple-choice":
-            axes = {0: "batch", 1: "choice", 2: "sequence"}
+        is_choice = self.task == "multiple-choice"
+        axes: Axes = {0: "batch", 1: "choice", 2: "sequence"} if is_choice else TOKENS
         return dict.fromkeys(self.text_inputs, axes)
 
 
@@ -61,7 +59,7 @@ class LongTextOnnxConfig(TextOnnxConfig):
     @property
     def outputs(self) -> Mapping[str, Axes]:
         """See `OnnxConfig`; "default" gives what was made of the first token as well."""
-        pooled = {"pooler_output": _ROWS} if self.task == "default" else {}
+        pooled = {"pooler_output": ROWS} if self.task == "default" else {}
         return {**super().outputs, **pooled}
 
 
@@ -94,7 +92,7 @@ class PageImageOnnxConfig(TextOnnxConfig):
     @property
     def inputs(self) -> Mapping[str, Axes]:
         """The words and the image."""
-        return {**super().inputs, "pixel_values": _ROWS}
+        return {**super().inputs, "pixel_values": ROWS}
 
 
 class ImageOnnxConfig(OnnxConfig):
@@ -108,7 +106,7 @@ class ImageOnnxConfig(OnnxConfig):
     @property
     def outputs(self) -> Mapping[str, Axes]:
         """See `OnnxConfig`; what it makes of an image has as many places as that is large."""
-        return dict.fromkeys(super().outputs, _ROWS)
+        return dict.fromkeys(super().outputs, ROWS)
 
 
 class InterpolatingImageOnnxConfig(ImageOnnxConfig):
@@ -123,7 +121,7 @@ class ImageOfOneSizeOnnxConfig(ImageOnnxConfig):
     @property
     def inputs(self) -> Mapping[str, Axes]:
         """The image."""
-        return {"pixel_values": _ROWS}
+        return {"pixel_values": ROWS}
 
 
 class PooledImageOfOneSizeOnnxConfig(ImageOfOneSizeOnnxConfig):
@@ -132,7 +130,7 @@ class PooledImageOfOneSizeOnnxConfig(ImageOfOneSizeOnnxConfig):
     @property
     def outputs(self) -> Mapping[str, Axes]:
         """See `ImageOnnxConfig`."""
-        pooled = {"pooler_output": _ROWS} if self.task == "default" else {}
+        pooled = {"pooler_output": ROWS} if self.task == "default" else {}
         return {**super().outputs, **pooled}
 
 
@@ -153,18 +151,17 @@ class TextAndImageOnnxConfig(OnnxConfig):
     @property
     def inputs(self) -> Mapping[str, Axes]:
         """The texts and the images."""
-        tokens = {0: "batch", 1: "sequence"}
-        return {"input_ids": tokens, "pixel_values": _IMAGE, "attention_mask": tokens}
+        return {"input_ids": TOKENS, "pixel_values": _IMAGE, "attention_mask": TOKENS}
 
     @property
     def outputs(self) -> Mapping[str, Axes]:
         """How well each image fits each text, and what both became."""
-        rows = {0: "batch"}
+        pairs = {0: "batch", 1: "batch"}
         return {
-            "logits_per_image": {0: "batch", 1: "batch"},
-            "logits_per_text": {0: "batch", 1: "batch"},
-            "text_embeds": rows,
-            "image_embeds": rows,
+            "logits_per_image": pairs,
+            "logits_per_text": pairs,
+            "text_embeds": ROWS,
+            "image_embeds": ROWS,
         }
 
 
@@ -176,7 +173,7 @@ class TextAndImageOfOneSizeOnnxConfig(TextAndImageOnnxConfig):
     @property
     def inputs(self) -> Mapping[str, Axes]:
         """The texts and the images."""
-        return {**super().inputs, "pixel_values": _ROWS}
+        return {**super().inputs, "pixel_values": ROWS}
 
 
 class ReadImageOnnxConfig(OnnxConfig):
@@ -185,7 +182,7 @@ class ReadImageOnnxConfig(OnnxConfig):
     @property
     def inputs(self) -> Mapping[str, Axes]:
         """The image, and the text so far."""
-        return {"pixel_values": _ROWS, "decoder_input_ids": {0: "batch", 1: "decoder_sequence"}}
+        return {"pixel_values": ROWS, "decoder_input_ids": DECODED}
 
 
 class PerceiverOnnxConfig(OnnxConfig):
@@ -195,46 +192,23 @@ class PerceiverOnnxConfig(OnnxConfig):
     def inputs(self) -> Mapping[str, Axes]:
         """The bytes of text with their mask, or the image."""
         if self.task == "image-classification":
-            return {"inputs": _ROWS}
-        tokens = {0: "batch", 1: "sequence"}
-        return {"inputs": tokens, "attention_mask": tokens}
+            return {"inputs": ROWS}
+        return {"inputs": TOKENS, "attention_mask": TOKENS}
 
     @property
     def outputs(self) -> Mapping[str, Axes]:
         """See `OnnxConfig`; of text it gives as many tokens as it can read at most."""
-        return dict.fromkeys(super().outputs, _ROWS)
-
-
-class Seq2SeqEncodingOnnxConfig(TextOnnxConfig):
-    """Encoders and decoders that classify a text, or find an answer in it: both read that text."""
-
-
-class Seq2SeqDecoderOnnxConfig(OnnxConfigWithPast):
-    """The decoder of an encoder and a decoder, which writes text by itself."""
-
-    @property
-    def num_layers(self) -> int:
-        """Layers of the decoder."""
-        return int(self.config.decoder_layers)
-
-    @property
-    def num_attention_heads(self) -> int:
-        """Heads of the decoder's layers."""
-        return int(self.config.decoder_attention_heads)
-
-    @property
-    def head_size(self) -> int:
-        """Numbers in one key of one head."""
-        return int(self.config.d_model) // self.num_attention_heads
+        return dict.fromkeys(super().outputs, ROWS)
 
 
 def seq2seq_config(config: Any, task: str = "default") -> OnnxConfig:
     """Return what an encoder and a decoder take and give for a feature."""
     match task.removesuffix(WITH_PAST):
         case "causal-lm":
-            return Seq2SeqDecoderOnnxConfig(config, task)
+            return OnnxDecoderConfigWithPast(config, task)
         case "sequence-classification" | "question-answering":
-            return Seq2SeqEncodingOnnxConfig(config, task)
+            # Encoder and decoder read the same text.
+            return TextOnnxConfig(config, task)
         case _:
             return OnnxSeq2SeqConfigWithPast(config, task)
 
@@ -245,23 +219,23 @@ class SpeechOnnxConfig(OnnxSeq2SeqConfigWithPast):
     @property
     def inputs(self) -> Mapping[str, Axes]:
         """The sound and the text so far; with past, see `OnnxSeq2SeqConfigWithPast`."""
-        tokens = {"decoder_input_ids": {0: "batch", 1: "decoder_sequence"}}
+        tokens: dict[str, Axes] = {"decoder_input_ids": DECODED}
         if self.use_past and not self.is_prefill:
             return {**tokens, **self.past_tensors("past_key_values", "past_decoder_sequence")}
-        return {"input_features": _ROWS, **tokens}
+        return {"input_features": ROWS, **tokens}
 
     @property
     def outputs(self) -> Mapping[str, Axes]:
         """See `OnnxSeq2SeqConfigWithPast`; of the sound, as much is made for each row."""
         return {
-            name: _ROWS if name == "encoder_last_hidden_state" else axes
+            name: ROWS if name == "encoder_last_hidden_state" else axes
             for name, axes in super().outputs.items()
         }
 
     def past_tensors(self, prefix: str, length: str) -> dict[str, Axes]:
         """See `OnnxSeq2SeqConfigWithPast`."""
         return {
-            name: _ROWS if ".encoder." in name else axes
+            name: ROWS if ".encoder." in name else axes
             for name, axes in super().past_tensors(prefix, length).items()
         }
 

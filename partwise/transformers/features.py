@@ -12,9 +12,9 @@ WITH_PAST = "-with-past"
 Axes = Mapping[int, str]
 """The free axes of a tensor by their place, such as {0: "batch", 1: "sequence"}."""
 
-_ROWS: Axes = {0: "batch"}
-_TOKENS: Axes = {0: "batch", 1: "sequence"}
-_DECODED: Axes = {0: "batch", 1: "decoder_sequence"}
+ROWS: Axes = {0: "batch"}
+TOKENS: Axes = {0: "batch", 1: "sequence"}
+DECODED: Axes = {0: "batch", 1: "decoder_sequence"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,27 +30,27 @@ class Feature:
 
 
 FEATURES: Mapping[str, Feature] = {
-    "default": Feature("AutoModel", {"last_hidden_state": _TOKENS}),
-    "masked-lm": Feature("AutoModelForMaskedLM", {"logits": _TOKENS}),
-    "causal-lm": Feature("AutoModelForCausalLM", {"logits": _TOKENS}, gives_tokens=True),
-    "seq2seq-lm": Feature("AutoModelForSeq2SeqLM", {"logits": _DECODED}, gives_tokens=True),
-    "speech2seq-lm": Feature("AutoModelForSpeechSeq2Seq", {"logits": _DECODED}, gives_tokens=True),
-    "vision2seq-lm": Feature("AutoModelForImageTextToText", {"logits": _DECODED}),
-    "sequence-classification": Feature("AutoModelForSequenceClassification", {"logits": _ROWS}),
-    "token-classification": Feature("AutoModelForTokenClassification", {"logits": _TOKENS}),
+    "default": Feature("AutoModel", {"last_hidden_state": TOKENS}),
+    "masked-lm": Feature("AutoModelForMaskedLM", {"logits": TOKENS}),
+    "causal-lm": Feature("AutoModelForCausalLM", {"logits": TOKENS}, gives_tokens=True),
+    "seq2seq-lm": Feature("AutoModelForSeq2SeqLM", {"logits": DECODED}, gives_tokens=True),
+    "speech2seq-lm": Feature("AutoModelForSpeechSeq2Seq", {"logits": DECODED}, gives_tokens=True),
+    "vision2seq-lm": Feature("AutoModelForImageTextToText", {"logits": DECODED}),
+    "sequence-classification": Feature("AutoModelForSequenceClassification", {"logits": ROWS}),
+    "token-classification": Feature("AutoModelForTokenClassification", {"logits": TOKENS}),
     "multiple-choice": Feature("AutoModelForMultipleChoice", {"logits": {0: "batch", 1: "choice"}}),
     "question-answering": Feature(
-        "AutoModelForQuestionAnswering", {"start_logits": _TOKENS, "end_logits": _TOKENS}
+        "AutoModelForQuestionAnswering", {"start_logits": TOKENS, "end_logits": TOKENS}
     ),
-    "image-classification": Feature("AutoModelForImageClassification", {"logits": _ROWS}),
+    "image-classification": Feature("AutoModelForImageClassification", {"logits": ROWS}),
     "object-detection": Feature(
-        "AutoModelForObjectDetection", {"logits": _ROWS, "pred_boxes": _ROWS}
+        "AutoModelForObjectDetection", {"logits": ROWS, "pred_boxes": ROWS}
     ),
     "image-segmentation": Feature(
         "AutoModelForImageSegmentation",
-        {"logits": _ROWS, "pred_boxes": _ROWS, "pred_masks": _ROWS},
+        {"logits": ROWS, "pred_boxes": ROWS, "pred_masks": ROWS},
     ),
-    "semantic-segmentation": Feature("AutoModelForSemanticSegmentation", {"logits": _ROWS}),
+    "semantic-segmentation": Feature("AutoModelForSemanticSegmentation", {"logits": ROWS}),
 }
 """The features without past; with past, the same names end in `WITH_PAST`."""
 

@@ -13,7 +13,14 @@ import numpy as np
 
 from partwise.errors import InputError
 from partwise.transformers.dummy_inputs import DummyInputs
-from partwise.transformers.features import WITH_PAST, Axes, feature_of, is_with_past
+from partwise.transformers.features import (
+    DECODED,
+    TOKENS,
+    WITH_PAST,
+    Axes,
+    feature_of,
+    is_with_past,
+)
 from partwise.transformers.model_parts import text_part, vision_part
 from partwise.transformers.sizes import Sizes
 
@@ -267,11 +274,10 @@ class OnnxConfigWithPast(OnnxConfig):
     @property
     def inputs(self) -> Mapping[str, Axes]:
         """The tokens, the past, and the mask of both."""
-        tokens = {0: "batch", 1: "sequence"}
         if not self.use_past:
-            return {"input_ids": tokens, "attention_mask": tokens}
+            return {"input_ids": TOKENS, "attention_mask": TOKENS}
         return {
-            "input_ids": tokens,
+            "input_ids": TOKENS,
             **self.past_tensors("past_key_values", "past_sequence"),
             "attention_mask": {0: "batch", 1: "past_sequence + sequence"},
         }
@@ -307,7 +313,29 @@ class OnnxConfigWithPast(OnnxConfig):
         return made.of(name)
 
 
-class OnnxSeq2SeqConfigWithPast(OnnxConfigWithPast):
+class OnnxDecoderConfigWithPast(OnnxConfigWithPast):
+    """What the decoder of an encoder and a decoder takes and gives, which writes text by itself."""
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of the decoder."""
+        config = self.config
+        return int(getattr(config, "decoder_layers", None) or config.num_decoder_layers)
+
+    @property
+    def num_attention_heads(self) -> int:
+        """Heads of the decoder's layers."""
+        config = self.config
+        return int(getattr(config, "decoder_attention_heads", None) or config.num_heads)
+
+    @property
+    def head_size(self) -> int:
+        """Numbers in one key of one head."""
+        found = getattr(self.config, "d_kv", None)
+        return int(found or self.config.d_model // self.num_attention_heads)
+
+
+class OnnxSeq2SeqConfigWithPast(OnnxDecoderConfigWithPast):
     """What an encoder and a decoder take and give.
 
     With past, the keys and values of the encoder's tokens are inputs as well, so that the encoder
@@ -332,38 +360,19 @@ class OnnxSeq2SeqConfigWithPast(OnnxConfigWithPast):
         return type(self)(self.config, self.task, is_prefill=True)
 
     @property
-    def num_layers(self) -> int:
-        """Layers of the decoder."""
-        config = self.config
-        return int(getattr(config, "decoder_layers", None) or config.num_decoder_layers)
-
-    @property
-    def num_attention_heads(self) -> int:
-        """Heads of the decoder's layers."""
-        config = self.config
-        return int(getattr(config, "decoder_attention_heads", None) or config.num_heads)
-
-    @property
-    def head_size(self) -> int:
-        """Numbers in one key of one head."""
-        found = getattr(self.config, "d_kv", None)
-        return int(found or self.config.d_model // self.num_attention_heads)
-
-    @property
     def inputs(self) -> Mapping[str, Axes]:
         """The encoder's and the decoder's tokens, each with its mask; with past, see the class."""
         encoder = {0: "batch", 1: "encoder_sequence"}
-        decoder = {0: "batch", 1: "decoder_sequence"}
         if not self.use_past or self.is_prefill:
             return {
                 "input_ids": encoder,
                 "attention_mask": encoder,
-                "decoder_input_ids": decoder,
-                "decoder_attention_mask": decoder,
+                "decoder_input_ids": DECODED,
+                "decoder_attention_mask": DECODED,
             }
         return {
             "attention_mask": encoder,
-            "decoder_input_ids": decoder,
+            "decoder_input_ids": DECODED,
             "decoder_attention_mask": {0: "batch", 1: "past_decoder_sequence + decoder_sequence"},
             **self.past_tensors("past_key_values", "past_decoder_sequence"),
         }
@@ -373,7 +382,7 @@ class OnnxSeq2SeqConfigWithPast(OnnxConfigWithPast):
         """See `OnnxConfig`; without past, "default" gives what the encoder made as well."""
         found: dict[str, Axes] = dict(self.feature.outputs)
         if self.feature.auto_class == "AutoModel":
-            found = {"last_hidden_state": {0: "batch", 1: "decoder_sequence"}}
+            found = {"last_hidden_state": DECODED}
             if not self.use_past:
                 found["encoder_last_hidden_state"] = {0: "batch", 1: "encoder_sequence"}
         if not self.use_past:
