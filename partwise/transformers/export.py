@@ -161,8 +161,13 @@ def _write(
 def _publish(draft: Path, folder: Path, file_name: str) -> None:
     """Move the files to the folder, and remove those of an earlier export that these have not."""
     folder.mkdir(parents=True, exist_ok=True)
+    prefill = prefill_name(file_name)
     with _alone_in(folder):
-        _move(draft, folder, file_name)
+        # The model goes first and comes last, so that it never stands beside files of another one.
+        for name in (file_name, f"{file_name}.data", prefill, f"{prefill}.data"):
+            (folder / name).unlink(missing_ok=True)
+        for file in sorted(draft.iterdir(), key=lambda file: file.name == file_name):
+            os.replace(file, folder / file.name)
 
 
 @contextmanager
@@ -174,15 +179,6 @@ def _alone_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(opened)
-
-
-def _move(draft: Path, folder: Path, file_name: str) -> None:
-    prefill = prefill_name(file_name)
-    # The model goes first and comes last, so that it never stands beside files of another one.
-    for name in (file_name, f"{file_name}.data", prefill, f"{prefill}.data"):
-        (folder / name).unlink(missing_ok=True)
-    for file in sorted(draft.iterdir(), key=lambda file: file.name == file_name):
-        os.replace(file, folder / file.name)
 
 
 def prefill_name(file_name: str) -> str:
