@@ -51,9 +51,12 @@ def signature_of_feeds(model: Any, inputs: Sequence[Tensor], feeds: Feeds) -> Si
 
 
 def signature_of_features(
-    model: Any, dtype: Literal["float32", "float64"], layout: Literal["tensor", "columns"]
+    model: Any, float_dtypes: set[str], layout: Literal["tensor", "columns"]
 ) -> Signature:
-    """Return a signature without outputs for the columns that `feature_names_in_` lists."""
+    """Return a signature without outputs for the columns that `feature_names_in_` lists.
+
+    They are double where any of the model's types of numbers is.
+    """
     names = getattr(model, "feature_names_in_", None)
     if names is None or not len(names):
         raise ExportRefusedError(
@@ -62,6 +65,7 @@ def signature_of_features(
             "model to a list of columns when it is trained."
         )
     features = tuple(Feature(name=str(name)) for name in names)
+    dtype: Literal["float32", "float64"] = "float64" if "float64" in float_dtypes else "float32"
     return _draft(model, feature_tensors(features, dtype, layout), layout, features)
 
 

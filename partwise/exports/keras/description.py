@@ -57,7 +57,7 @@ def describe_model(
     draft = _signature_of_inputs(model, feeds, options.input_layout)
     some = feeds_of_rows(draft, rows.slice(0, max(TRIED_ROWS))) if feeds is None else feeds
     tries = [_run_on(model, draft, take_rows(some, count)) for count in TRIED_ROWS]
-    if _has_free_sizes(draft):
+    if any(map(_free_axes, draft.inputs)):
         stretched = other_sizes(model, draft, some)
         if stretched is None:
             draft = _with_sizes(draft, some)
@@ -105,10 +105,6 @@ def _free_axes(tensor: Tensor) -> list[int]:
     return [axis for axis, size in enumerate(tensor.shape) if axis and size is None]
 
 
-def _has_free_sizes(signature: Signature) -> bool:
-    return any(_free_axes(tensor) for tensor in signature.inputs)
-
-
 def _with_sizes(signature: Signature, feeds: Feeds) -> Signature:
     inputs = tuple(
         tensor.model_copy(update={"shape": (None, *feeds[tensor.name].shape[1:])})
@@ -129,7 +125,7 @@ def _signature_of_inputs(
             for (name, values), shape in zip(feeds.items(), known, strict=False)
         ]
         return signature_of_feeds(model, inputs, feeds)
-    return signature_of_features(model, _matrix_dtype(model), layout)
+    return signature_of_features(model, _float_dtypes(model), layout)
 
 
 def _input_tensor(name: str, values: np.ndarray, declared: tuple[int | None, ...] | None) -> Tensor:
@@ -143,10 +139,6 @@ def _input_tensor(name: str, values: np.ndarray, declared: tuple[int | None, ...
         is_free = (size is None for size in declared[1:])
         shape = (None, *(None if free else n for free, n in zip(is_free, shape[1:], strict=True)))
     return Tensor(name=name, dtype=str(values.dtype), shape=shape)
-
-
-def _matrix_dtype(model: Any) -> Literal["float32", "float64"]:
-    return "float64" if "float64" in _float_dtypes(model) else "float32"
 
 
 def _run_on(model: Any, signature: Signature, feeds: Feeds) -> Outputs:

@@ -73,8 +73,7 @@ def _signature_of_inputs(
     if feeds is not None:
         inputs = [_input_tensor(name, values) for name, values in feeds.items()]
         return signature_of_feeds(model, inputs, feeds)
-    double = "float64" in _float_dtypes(model)
-    return signature_of_features(model, "float64" if double else "float32", layout)
+    return signature_of_features(model, _float_dtypes(model), layout)
 
 
 def _input_tensor(name: str, values: np.ndarray) -> Tensor:
