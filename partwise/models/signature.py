@@ -163,6 +163,16 @@ class Signature(BaseModel):
         return values if self.prediction_column is None else values[:, self.prediction_column]
 
 
+def features_of(
+    names: Sequence[str], categories: Mapping[str, Sequence[Any]]
+) -> tuple[Feature, ...]:
+    """Return columns as features, of which some are categorical."""
+    return tuple(
+        Feature(name=name, categories=tuple(categories[name]) if name in categories else None)
+        for name in names
+    )
+
+
 def feature_tensors(
     features: Sequence[Feature],
     dtype: Literal["float32", "float64"],

@@ -20,7 +20,7 @@ from partwise.exports.trees.lightgbm_graph import (
 )
 from partwise.exports.trees.lightgbm_trees import ZERO, LightGBMTrees, read_trees
 from partwise.exports.trees.linear_leaves import numbers_of_leaves
-from partwise.models.signature import Feature, Feeds, type_name
+from partwise.models.signature import Feature, Feeds, features_of, type_name
 from partwise.tables.column_names import names_in_words
 from partwise.trainers.ready.lightgbm import features_of_booster
 
@@ -176,12 +176,8 @@ def _class_labels(model: Any, trees: LightGBMTrees) -> tuple[int, ...] | tuple[s
 
 def _features(booster: Any, rows: pa.Table, options: ExportOptions) -> tuple[Feature, ...]:
     names, categories = features_of_booster(booster, rows, options.features)
-    features = []
-    for name in names:
-        found = categories.get(name)
-        if found is None:
-            features.append(Feature(name=name))
-            continue
+    plain = {}
+    for name, found in categories.items():
         # The signature is JSON, which takes no numbers of numpy.
         values = [value.item() if isinstance(value, np.generic) else value for value in found]
         if not any(all(isinstance(v, kind) for v in values) for kind in (str, int, (int, float))):
@@ -189,8 +185,8 @@ def _features(booster: Any, rows: pa.Table, options: ExportOptions) -> tuple[Fea
                 f"The categories of {name!r} are neither all text nor all numbers: "
                 f"{names_in_words([str(value) for value in values[:3]])} and so on."
             )
-        features.append(Feature(name=name, categories=tuple(values)))
-    return tuple(features)
+        plain[name] = values
+    return features_of(names, plain)
 
 
 def _quietly(predict: Any, matrix: np.ndarray) -> np.ndarray:

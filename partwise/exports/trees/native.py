@@ -13,12 +13,12 @@ from partwise.exports.trees.xgboost import predicted
 from partwise.models.export_options import ExportOptions, refuse_native_options
 from partwise.models.serdes import SERDES, library_of
 from partwise.models.signature import (
-    Feature,
     Feeds,
     Outputs,
     Signature,
     Tensor,
     feature_tensors,
+    features_of,
     feeds_of_rows,
     matrix_of_feeds,
     type_name,
@@ -71,10 +71,7 @@ class NativeExporter:
         else:
             dtype = "float32"
             names, categories = xgboost_features(model, rows, options.features)
-        features = tuple(
-            Feature(name=name, categories=tuple(categories[name]) if name in categories else None)
-            for name in names
-        )
+        features = features_of(names, categories)
         signature = Signature(
             inputs=feature_tensors(features, dtype, "tensor"),
             outputs=(),

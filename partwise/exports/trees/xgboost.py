@@ -12,7 +12,7 @@ from partwise.exports.trees.exporter import TreeExporter, TreeModel
 from partwise.exports.trees.xgboost_graph import LINKS, SINGLE, write_graph
 from partwise.exports.trees.xgboost_trees import XGBoostTrees, read_trees
 from partwise.models.export_options import ExportOptions
-from partwise.models.signature import Feature, Feeds, Signature, type_name
+from partwise.models.signature import Feature, Feeds, Signature, features_of, type_name
 from partwise.tables.features import within_single
 from partwise.trainers.ready.xgboost import booster_features
 
@@ -225,7 +225,4 @@ def _features(booster: Any, rows: pa.Table, options: ExportOptions) -> tuple[Fea
         raise
     except InputError as error:
         raise ExportRefusedError(str(error)) from error
-    return tuple(
-        Feature(name=name, categories=tuple(categories[name]) if name in categories else None)
-        for name in names
-    )
+    return features_of(names, categories)
