@@ -108,7 +108,7 @@ def check_export(
         feature=feature,
         format=options.format,
         opset=graph.opset,
-        files=tuple(_check_files(file, checkpoint, options)),
+        files=tuple(_check_files(file, graph, checkpoint, options)),
         seconds=time.monotonic() - start,
         versions={name: version(name) for name in LIBRARIES},
     )
@@ -116,10 +116,9 @@ def check_export(
 
 
 def _check_files(
-    file: Path, checkpoint: Checkpoint, options: TransformersOptions
+    file: Path, graph: _Graph, checkpoint: Checkpoint, options: TransformersOptions
 ) -> list[FileReport]:
     model, config = checkpoint.model, checkpoint.config
-    graph = _read_graph(file, options.format)
     if options.format in FORMATS_OF_ALL and set(graph.outputs) - set(config.outputs):
         config = with_all_outputs(model, config, checkpoint.missing)
     prefill = file.with_name(prefill_name(file.name))
@@ -131,13 +130,13 @@ def _check_files(
         )
     reports = []
     for each in configs:
-        path = file if each is config else prefill
-        graph = _read_graph(path, options.format)
-        expected = expect(model, each, options, None, checkpoint.real if each is config else None)
-        expected = _as_it_is(graph, model, each, expected, options)
+        path, found, real = file, graph, checkpoint.real
+        if each is not config:
+            path, found, real = prefill, _read_graph(prefill, options.format), {}
+        expected = _as_it_is(found, model, each, expect(model, each, options, None, real), options)
         verdict = judge_file(str(path), model, expected)
         # After the judge, which knows nothing of other writers.
-        if not graph.is_ours:
+        if not found.is_ours:
             verdict = without_signature(verdict)
         start = prefill if len(configs) > 1 else file
         count = options.generated_tokens
