@@ -220,11 +220,11 @@ def feeds_of_rows(signature: Signature, rows: pa.Table) -> dict[str, np.ndarray]
 def feeds_of_matrix(signature: Signature, matrix: np.ndarray) -> dict[str, np.ndarray]:
     """Return a matrix of features as the inputs of a model.
 
-    The layout is "tensor" or "columns". The matrix has shape (n, k), categories as their codes, NaN
-    for what is missing. Where an input is text, a code that is none of a category stands for a text
-    that is none of them.
+    Inputs that the user's function makes are one matrix too. It has shape (n, k), categories as
+    their codes, NaN for what is missing. Where an input is text, a code that is none of a category
+    stands for a text that is none of them.
     """
-    if signature.layout == "tensor":
+    if signature.layout != "columns":
         (tensor,) = signature.inputs
         return {tensor.name: np.ascontiguousarray(matrix, dtype=tensor.dtype)}
     feeds: dict[str, np.ndarray] = {}
@@ -241,7 +241,7 @@ def feeds_of_matrix(signature: Signature, matrix: np.ndarray) -> dict[str, np.nd
 
 def matrix_of_feeds(signature: Signature, feeds: Feeds) -> np.ndarray:
     """Return the inputs of a model as a matrix of features: the inverse of `feeds_of_matrix`."""
-    if signature.layout == "tensor":
+    if signature.layout != "columns":
         return feeds[signature.inputs[0].name]
     columns = []
     for tensor, feature in zip(signature.inputs, signature.features, strict=True):

@@ -55,7 +55,7 @@ def make_probes(description: ModelDescription, feeds: Feeds, most_rows: int = MO
     signature = description.signature
     if signature.layout == "custom" and description.trees is None:
         return _custom_probes(description, feeds)
-    matrix = np.asarray(_matrix(signature, feeds))
+    matrix = np.asarray(matrix_of_feeds(signature, feeds))
     notes = []
     if not len(matrix):
         matrix = np.zeros((1, matrix.shape[1]), matrix.dtype)
@@ -81,26 +81,13 @@ def make_probes(description: ModelDescription, feeds: Feeds, most_rows: int = MO
         cases = {"perturbed rows": _perturb(matrix), "categories": cases["categories"]}
     return Probes(
         cases={
-            **{name: _feeds(signature, rows) for name, rows in cases.items() if len(rows)},
-            ONE_ROW: _feeds(signature, matrix[:1]),
-            EMPTY_BATCH: _feeds(signature, matrix[:0]),
+            **{name: feeds_of_matrix(signature, rows) for name, rows in cases.items() if len(rows)},
+            ONE_ROW: feeds_of_matrix(signature, matrix[:1]),
+            EMPTY_BATCH: feeds_of_matrix(signature, matrix[:0]),
         },
         notes=(*notes, *maker.notes),
         metrics=metrics,
     )
-
-
-def _matrix(signature: Signature, feeds: Feeds) -> np.ndarray:
-    """Return rows of trees as one matrix; what a user's function makes for them is one."""
-    if signature.layout == "custom":
-        return feeds[signature.inputs[0].name]
-    return matrix_of_feeds(signature, feeds)
-
-
-def _feeds(signature: Signature, matrix: np.ndarray) -> Feeds:
-    if signature.layout == "custom":
-        return {signature.inputs[0].name: matrix}
-    return feeds_of_matrix(signature, matrix)
 
 
 class _Maker:

@@ -121,11 +121,7 @@ class TreeExporter(ABC):
 
     def predict(self, model: Any, signature: Signature, feeds: Feeds) -> Outputs:
         """Return what the library itself gives. See `Exporter.predict`."""
-        matrix = (
-            feeds[signature.inputs[0].name]
-            if signature.layout == "custom"
-            else matrix_of_feeds(signature, feeds)
-        )
+        matrix = matrix_of_feeds(signature, feeds)
         if not len(matrix):  # LightGBM gives no shape for no rows, and scikit-learn refuses them
             return signature.outputs_of_no_rows()
         if signature.class_labels is None:
