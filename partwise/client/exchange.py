@@ -13,12 +13,13 @@ import pyarrow as pa
 
 from partwise.errors import InputError, PartwiseError
 from partwise.runs.run import ONLY
-from partwise.serving.arrow_streams import from_stream, to_stream
+from partwise.serving.arrow_streams import from_stream
 from partwise.serving.columns import columns_of_rows
 from partwise.serving.errors import DeadlineError
 from partwise.serving.wire import ARROW, FIELDS, JSON, KINDS, key_to_json, value_to_json
 from partwise.tables.dictionaries import plain_storage
 from partwise.tables.keys.partition_keys import Key
+from partwise.tables.streams import table_bytes
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _LONGEST_SENTENCE = 1000
@@ -104,7 +105,7 @@ def body_of(
     try:
         table = pa.table(dict(columns))
         plain = pa.schema([(field.name, plain_storage(field.type)) for field in table.schema])
-        stream = to_stream(table.cast(plain).replace_schema_metadata({FIELDS: _json(fields)}))
+        stream = table_bytes(table.cast(plain).replace_schema_metadata({FIELDS: _json(fields)}))
     except (pa.ArrowException, TypeError, OverflowError) as error:
         raise InputError(f"The rows cannot be sent as a table of Arrow: {error}.") from error
     return Body(content_type=ARROW, content=stream)

@@ -40,6 +40,7 @@ from partwise.tables.classes import with_classes
 from partwise.tables.parquet_types import storable
 from partwise.tables.roles import marked_labels
 from partwise.tables.sketches import Sketch, decode, encode, make_sketch
+from partwise.tables.streams import table_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -260,12 +261,7 @@ def _categories_file(
         categories = with_classes(categories, *classes)
     if zones:
         categories = with_zones(categories, zones)
-    if categories is None:
-        return {}
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, categories.schema) as writer:
-        writer.write_table(categories)
-    return {CATEGORIES_FILENAME: sink.getvalue().to_pybytes()}
+    return {} if categories is None else {CATEGORIES_FILENAME: table_bytes(categories)}
 
 
 def check_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:

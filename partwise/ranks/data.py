@@ -7,13 +7,13 @@ from partwise.connector.data_connector import DataConnector
 from partwise.ranks.global_categories import global_categories
 from partwise.ranks.protocols import Exchange, Share
 from partwise.runs.bundle import CATEGORIES_FILENAME
-from partwise.shuffle.shared_folder import table_bytes
 from partwise.tables.categories import (
     categories_of_rows,
     with_categories_of,
     with_own_categories,
     without_order,
 )
+from partwise.tables.streams import table_bytes
 
 
 def rank_data(exchange: Exchange, files: dict[str, bytes], share: Share) -> DataConnector:

@@ -3,6 +3,7 @@
 import pyarrow as pa
 
 from partwise.ranks.protocols import Exchange
+from partwise.tables.streams import table_bytes
 
 
 def gather_tables(exchange: Exchange, table: pa.Table) -> list[pa.Table]:
@@ -10,8 +11,5 @@ def gather_tables(exchange: Exchange, table: pa.Table) -> list[pa.Table]:
 
     `table` is small: rank 0 holds those of all.
     """
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    gathered = exchange.all_gather(sink.getvalue().to_pybytes())
+    gathered = exchange.all_gather(table_bytes(table))
     return [pa.ipc.open_stream(content).read_all() for content in gathered]

@@ -15,6 +15,7 @@ from partwise.ranks.gathering import gather_tables
 from partwise.ranks.protocols import Exchange
 from partwise.tables.categories import categories_of_rows, with_own_categories, without_order
 from partwise.tables.features import find_categories
+from partwise.tables.streams import table_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +41,7 @@ class GlobalCategories:
                 own = categories_of_rows(pa.table({name: column}), ())
                 if own is not None:
                     lists[name] = own.column(name)
-        if not lists:
-            return None
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, pa.table(lists).schema) as writer:
-            writer.write_table(pa.table(lists))
-        content: bytes = sink.getvalue().to_pybytes()
-        return content
+        return table_bytes(pa.table(lists)) if lists else None
 
 
 class Batches(Protocol):

@@ -32,15 +32,6 @@ _TAKEN: tuple[Callable[[pa.DataType], bool], ...] = (
 stand in every row."""
 
 
-def to_stream(table: pa.Table) -> bytes:
-    """Return a table as an Arrow IPC stream without compression."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
-
-
 def from_stream(body: bytes) -> pa.Table:
     """Return the table of an Arrow IPC stream, whose buffers are looked through.
 

@@ -16,7 +16,7 @@ import orjson
 from partwise.errors import ColumnError, InputError
 from partwise.formatting import shortened
 from partwise.runs.run import ONLY
-from partwise.serving.arrow_streams import from_stream, to_stream
+from partwise.serving.arrow_streams import from_stream
 from partwise.serving.errors import RequestError, VersionNotServedError
 from partwise.serving.keys import key_of_json
 from partwise.serving.protocol import (
@@ -29,6 +29,7 @@ from partwise.serving.protocol import (
 from partwise.serving.questions import POLICIES, STATUS_TEXTS, Answer, Question, Values
 from partwise.serving.wire import FIELDS
 from partwise.tables.keys.key_classes import KeyColumn
+from partwise.tables.streams import table_bytes
 
 _FIELDS = ("key", "version", *POLICIES)
 _SCALARS = {int, float, bool, str, NoneType}
@@ -148,7 +149,7 @@ def render_json(answer: Answer, model: str) -> bytes:
 def render_arrow(answer: Answer, model: str) -> bytes:
     """Return an answer as an Arrow stream: the table of the answer."""
     metadata = {FIELDS: orjson.dumps(_fields_of(answer, model))}
-    return to_stream(answer.to_arrow().replace_schema_metadata(metadata))
+    return table_bytes(answer.to_arrow().replace_schema_metadata(metadata))
 
 
 def _fields_of(answer: Answer, model: str) -> dict[str, Any]:

@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from partwise.errors import IntegrityError, SourceError
 from partwise.tables.dictionaries import ColumnStorage, read_one
+from partwise.tables.streams import table_bytes
 
 MESSAGE_ALIGNMENT = 64
 _FOOTER = struct.Struct("<qqQ8s")
@@ -124,7 +125,7 @@ class PartWriter:
         filled: Collection[str],
     ) -> PartIndex:
         """Write keys, tail and footer, and close the file."""
-        content = _key_bytes(keys)
+        content = b"" if keys is None else table_bytes(keys)
         self._file.write(content)
         index = PartIndex(
             shards=_joined(self._shards).astype(np.uint32),
@@ -152,15 +153,6 @@ class PartWriter:
 
 def _joined(arrays: list[np.ndarray]) -> np.ndarray:
     return np.concatenate(arrays) if arrays else np.empty(0, np.int64)
-
-
-def _key_bytes(keys: pa.Table | None) -> bytes:
-    sink = pa.BufferOutputStream()
-    if keys is not None:
-        with pa.ipc.new_stream(sink, keys.schema) as stream:
-            stream.write_table(keys)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
 
 
 def read_part_keys(

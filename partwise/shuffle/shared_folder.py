@@ -131,12 +131,3 @@ def fetch_shard(
             for (offset, size), digest in zip(here.spans.tolist(), here.digests, strict=True):
                 check_message(content[offset : offset + size], digest, stored.path)
     return replace(sharded, written=tuple(fetched), dictionaries=dictionaries)
-
-
-def table_bytes(table: pa.Table) -> bytes:
-    """Return a table as an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content

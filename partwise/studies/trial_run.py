@@ -29,10 +29,11 @@ from partwise.errors import ArtifactNotFoundError
 from partwise.outcomes import PartitionStatus
 from partwise.runs.documents import execution_token
 from partwise.runs.trials import TRIAL, TRIAL_KEY, TrialRecord
-from partwise.shuffle.shared_folder import fetch, table_bytes
+from partwise.shuffle.shared_folder import fetch
 from partwise.store.signing import keys_of_blocks
 from partwise.studies.assignment import TrialAssignment, TrialReceipt
 from partwise.tables.keys.partition_keys import partition_ids, partition_seed
+from partwise.tables.streams import table_bytes
 
 
 @dataclass(slots=True, kw_only=True)

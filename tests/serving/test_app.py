@@ -15,10 +15,11 @@ from starlette.testclient import TestClient
 
 from partwise.errors import IntegrityError, StoreError
 from partwise.serving.app import make_app
-from partwise.serving.arrow_streams import from_stream, to_stream
+from partwise.serving.arrow_streams import from_stream
 from partwise.serving.server_options import ServerOptions
 from partwise.serving.wire import ARROW, FIELDS
 from partwise.tables.keys.key_classes import KeyClass, KeyColumn
+from partwise.tables.streams import table_bytes
 from tests.serving.fake_predictor import REFUSED, RUN, FakePredictor, Served
 
 QUIET = ServerOptions(access_log=False)
@@ -127,7 +128,7 @@ def test_plain_rows_are_the_same_as_json(client):
 
 
 def arrow(client: TestClient, table: pa.Table, accept: str = "*/*", **fields: Any) -> Any:
-    body = to_stream(table.replace_schema_metadata({FIELDS: json.dumps(fields)}))
+    body = table_bytes(table.replace_schema_metadata({FIELDS: json.dumps(fields)}))
     headers = {"content-type": ARROW, "accept": accept}
     return client.post("/predict/sales", content=body, headers=headers)
 

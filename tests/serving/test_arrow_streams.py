@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from partwise.errors import ColumnError, InputError
-from partwise.serving.arrow_streams import from_stream, to_stream
+from partwise.serving.arrow_streams import from_stream
+from partwise.tables.streams import table_bytes
 
 EVERY_TYPE = pa.table(
     {
@@ -34,8 +35,8 @@ EVERY_TYPE = pa.table(
 @pytest.mark.parametrize("rows", [0, 1, 2])
 def test_a_table_of_every_plain_type_comes_through(rows):
     table = EVERY_TYPE.slice(2 - rows).replace_schema_metadata({"a": "ü"})
-    assert str(from_stream(to_stream(table)).to_pylist()) == str(table.to_pylist())
-    assert from_stream(to_stream(table)).schema.equals(table.schema, check_metadata=True)
+    assert str(from_stream(table_bytes(table)).to_pylist()) == str(table.to_pylist())
+    assert from_stream(table_bytes(table)).schema.equals(table.schema, check_metadata=True)
 
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
@@ -65,18 +66,18 @@ def test_a_compressed_stream_is_refused_before_it_takes_memory(codec):
 )
 def test_columns_that_could_be_larger_than_their_body_are_refused(column):
     with pytest.raises(InputError, match="Column 'a' of the Arrow stream is of type"):
-        from_stream(to_stream(pa.table({"a": column})))
+        from_stream(table_bytes(pa.table({"a": column})))
 
 
 def test_a_column_that_stands_there_twice_is_refused():
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     with pytest.raises(ColumnError, match="more than one column named 'a'"):
-        from_stream(to_stream(table))
+        from_stream(table_bytes(table))
 
 
 def test_whatever_bytes_are_changed_a_table_or_an_error_comes_of_it():
     draw = random.Random(34)
-    body = to_stream(pa.concat_tables([EVERY_TYPE, EVERY_TYPE]))
+    body = table_bytes(pa.concat_tables([EVERY_TYPE, EVERY_TYPE]))
     read = refused = 0
     for _ in range(3000):
         changed = bytearray(body)

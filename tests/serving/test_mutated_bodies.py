@@ -9,9 +9,9 @@ import httpx
 import pyarrow as pa
 
 from partwise.serving.app import make_app
-from partwise.serving.arrow_streams import to_stream
 from partwise.serving.server_options import ServerOptions
 from partwise.serving.wire import ARROW, FIELDS
+from partwise.tables.streams import table_bytes
 from tests.serving.scales import make_predictor
 from tests.thoroughness import THOROUGH
 
@@ -25,7 +25,7 @@ INFER = {
     "outputs": [{"name": "status"}],
 }
 PLAIN = {"rows": [{"price": 1.5, "store": 2}, {"price": None, "store": 3}], "version": 1}
-STREAM = to_stream(
+STREAM = table_bytes(
     pa.table({"price": [1.5, None], "store": [2, 3]}).replace_schema_metadata(
         {FIELDS: json.dumps({"on_missing": "null"})}
     )

@@ -62,6 +62,7 @@ from partwise.processes.shared_files import name_own_files, own_folder_of
 from partwise.processes.starting import LOST_PARENT
 from partwise.shuffle.sorted_shards import ShardReader
 from partwise.tables.keys.partition_keys import Key
+from partwise.tables.streams import table_bytes
 
 if TYPE_CHECKING:
     # A form: it would bring pydantic along.
@@ -340,10 +341,7 @@ class Child:
         if model is not None and isinstance(model.content, str):
             model = replace(model, content=self._hand_over(Path(model.content)))
         if produced.rows is not None:
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, produced.rows.schema) as writer:
-                writer.write_table(produced.rows)
-            rows = self.enclose(sink.getvalue().to_pybytes())
+            rows = self.enclose(table_bytes(produced.rows))
         return partial(
             Outcome,
             index=index,

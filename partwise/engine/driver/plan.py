@@ -19,10 +19,11 @@ from partwise.runs.run import Run
 from partwise.runs.stored_models import ModelSet
 from partwise.shuffle.plan import ShardedRows
 from partwise.shuffle.shard_count import check_n_shards, default_n_shards
-from partwise.shuffle.shared_folder import SharedFolder, table_bytes
+from partwise.shuffle.shared_folder import SharedFolder
 from partwise.shuffle.write import Division
 from partwise.sources.descriptions import Source
 from partwise.store.store import Store
+from partwise.tables.streams import table_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,13 +17,13 @@ from partwise.errors import ColumnError, InputError
 from partwise.ranks.global_categories import global_categories
 from partwise.ranks.global_sample import SAMPLE_ROWS
 from partwise.runs.bundle import CATEGORIES_FILENAME, EVAL_RESULTS
-from partwise.shuffle.shared_folder import table_bytes
 from partwise.tables.calendar import in_zones, source_columns, with_zones
 from partwise.tables.classes import with_classes
 from partwise.tables.column_names import columns_there
 from partwise.tables.column_types import is_number
 from partwise.tables.features import FeatureColumns, choose_features, numbers
 from partwise.tables.roles import marked_labels
+from partwise.tables.streams import table_bytes
 from partwise.trainers.ranks.table import RankTable
 from partwise.trainers.ranks.xgboost_batches import LabelledBatches
 from partwise.trainers.ready.boosting import BoostingSettings
