@@ -37,17 +37,8 @@ class ModelCache:
     def __contains__(self, place: Place) -> bool:
         return place.identity in self._models
 
-    def get(self, place: Place) -> ServedModel | None:
-        """Return a model that is loaded; None: it is not."""
-        identity = place.identity
-        with self._lock:
-            model = self._models.get(identity)
-            if model is not None:
-                self._models.move_to_end(identity)
-        return model
-
     def load(self, place: Place, load: Callable[[], ServedModel]) -> ServedModel:
-        """Return a model, and load it unless another thread does.
+        """Return a model; where it is not held, load it unless another thread does.
 
         Raises:
             Exception: What `load` raised, also in another thread. The next who asks tries again.

@@ -247,8 +247,7 @@ class Predictor:
         Raises:
             IntegrityError, StoreError: It cannot be read.
         """
-        found = self.cache.get(place)
-        return found or self.cache.load(place, lambda: self._load(level, place))
+        return self.cache.load(place, lambda: self._load(level, place))
 
     def _load(self, level: Level, place: Place) -> ServedModel:
         file, weights = place.model, place.weights
