@@ -10,30 +10,27 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any
 
-import numpy as np
 import orjson
 
 from partwise.errors import ColumnError, InputError
 from partwise.formatting import shortened
-from partwise.runs.run import ONLY
 from partwise.serving.arrow_streams import from_stream
 from partwise.serving.errors import RequestError, VersionNotServedError
-from partwise.serving.keys import key_of_json
 from partwise.serving.protocol import (
+    STATUSES,
     check_names,
     check_rows,
     dump,
     parse_object,
-    read_policies,
+    question_of,
 )
-from partwise.serving.questions import POLICIES, STATUS_TEXTS, Answer, Question, Values
+from partwise.serving.questions import POLICIES, Answer, Question, Values
 from partwise.serving.wire import FIELDS
 from partwise.tables.keys.key_classes import KeyColumn
 from partwise.tables.streams import table_bytes
 
 _FIELDS = ("key", "version", *POLICIES)
 _SCALARS = {int, float, bool, str, NoneType}
-_STATUSES = np.array(STATUS_TEXTS, dtype=object)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,19 +44,8 @@ class PredictRequest:
     """That is to answer; None: the newest."""
 
     def question(self, key_columns: Sequence[KeyColumn]) -> Question:
-        """Return what is asked.
-
-        Raises:
-            RequestError: A field has a value that it cannot have.
-            KeyClassError: The key is of another class than its column.
-        """
-        key = self.fields.get("key", ONLY)
-        return Question(
-            columns=self.columns,
-            n_rows=self.n_rows,
-            key=key if key is ONLY else key_of_json(key, key_columns),
-            **read_policies(self.fields),
-        )
+        """Return what is asked; see `question_of`."""
+        return question_of(self.columns, self.n_rows, self.fields, key_columns)
 
 
 def read_json_rows(body: bytes, max_rows: int) -> PredictRequest:
@@ -137,7 +123,7 @@ def render_json(answer: Answer, model: str) -> bytes:
             **_fields_of(answer, model),
             "outputs": answer.outputs,
             "level": [levels[place] for place in answer.used.tolist()],
-            "status": _STATUSES[answer.status],
+            "status": STATUSES[answer.status],
             "models": [
                 {"run": each.run_id, "key": each.key, "level": each.level} for each in answer.models
             ],

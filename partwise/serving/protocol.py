@@ -20,7 +20,7 @@ from partwise.formatting import did_you_mean, shortened
 from partwise.runs.run import ONLY
 from partwise.serving.errors import RequestError
 from partwise.serving.keys import key_of_json
-from partwise.serving.questions import OK, POLICIES, STATUS_TEXTS, Answer, Question
+from partwise.serving.questions import OK, POLICIES, STATUS_TEXTS, Answer, Question, Values
 from partwise.tables.keys.key_classes import KeyColumn
 
 _PARAMETERS = ("key", *POLICIES, "binary_data_output")
@@ -33,7 +33,7 @@ _FLOATS: dict[str, Any] = {"FP16": np.float16, "FP32": np.float32, "FP64": np.fl
 _OTHERS = {"BYTES": str, "BOOL": bool}
 DATATYPES = (*_INTEGERS, *_FLOATS, *_OTHERS)
 _OF_KIND = {"f": "FP", "i": "INT", "u": "UINT"}
-_STATUSES = np.array(STATUS_TEXTS, dtype=object)
+STATUSES = np.array(STATUS_TEXTS, dtype=object)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +72,25 @@ def check_names(found: Mapping[str, Any], known: Sequence[str], what: str) -> No
             )
 
 
-def read_policies(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `on_missing` and `extra` of a request, as those of a question; `RequestError`."""
-    policies = {name: found[name] for name in POLICIES if name in found}
+def question_of(
+    columns: Mapping[str, Values],
+    n_rows: int,
+    fields: Mapping[str, Any],
+    key_columns: Sequence[KeyColumn],
+) -> Question:
+    """Return what is asked of rows; the fields may have `key`, `on_missing` and `extra`.
+
+    Raises:
+        RequestError: A field has a value that it cannot have.
+        KeyClassError: The key is of another class than its column.
+    """
+    key = fields.get("key", ONLY)
+    key = key if key is ONLY else key_of_json(key, key_columns)
+    policies = {name: fields[name] for name in POLICIES if name in fields}
     for name, value in policies.items():
         if value not in (choices := POLICIES[name]):
             raise RequestError(f"{name} is to be {' or '.join(map(repr, choices))}.")
-    return policies
+    return Question(columns=columns, n_rows=n_rows, key=key, **policies)
 
 
 def check_rows(n_rows: int, max_rows: int) -> None:
@@ -122,13 +134,7 @@ def read_infer_request(
                 "all have to have as many."
             )
         n_rows, columns[name] = rows, values
-    key = parameters.get("key", ONLY)
-    question = Question(
-        columns=columns,
-        n_rows=n_rows,
-        key=key if key is ONLY else key_of_json(key, key_columns),
-        **read_policies(parameters),
-    )
+    question = question_of(columns, n_rows, parameters, key_columns)
     return InferRequest(question=question, id=_read_id(found), outputs=_read_outputs(found))
 
 
@@ -264,7 +270,7 @@ def render_infer_response(answer: Answer, model: str, request: InferRequest) -> 
         levels = np.array([*(each.level for each in answer.models), -1], np.int32)
         outputs["level"] = levels[answer.used]
     if not one or answer.status.any():
-        outputs["status"] = _STATUSES[answer.status]
+        outputs["status"] = STATUSES[answer.status]
     if request.outputs:
         outputs = _chosen(outputs, request.outputs)
     rendered: dict[str, Any] = {"model_name": model, "model_version": str(answer.version)}
