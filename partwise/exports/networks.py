@@ -1,6 +1,7 @@
 """Neural networks of PyTorch and of Keras: what describing and capturing them has in common."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -130,12 +131,36 @@ def common_shape(where: str, found: Sequence[Any]) -> tuple[int | None, ...]:
     return None, *tuple(axes)[1:]
 
 
-def does_not_run(model: Any, feeds: Feeds, error: Exception) -> ExportRefusedError:
-    """Return the error of a network that fails on some number of rows."""
-    return ExportRefusedError(
-        f"{type_name(model)} does not run on {len(next(iter(feeds.values())))} rows of its "
-        f"inputs, and has to on any number of them: {reason(error)}"
-    )
+@contextmanager
+def refusing(what: str, advice: str = "") -> Iterator[None]:
+    """Say in a sentence what a library does not do, and why, as it says itself.
+
+    Raises:
+        ExportRefusedError: It raised anything: of torch, TensorFlow and onnxruntime there are
+            dozens without a common base.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise ExportRefusedError(f"{what}: {reason(error)}{advice}") from error
+
+
+@contextmanager
+def running(model: Any, feeds: Feeds) -> Iterator[None]:
+    """Say of a user's network, which may raise anything, that it fails on some number of rows.
+
+    Raises:
+        ExportRefusedError: It raised, or was refused for what it gave.
+    """
+    try:
+        yield
+    except ExportRefusedError:
+        raise
+    except Exception as error:
+        raise ExportRefusedError(
+            f"{type_name(model)} does not run on {len(next(iter(feeds.values())))} rows of its "
+            f"inputs, and has to on any number of them: {reason(error)}"
+        ) from error
 
 
 def refuse_onnx_options(options: ExportOptions, name: str) -> None:

@@ -13,12 +13,11 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from partwise.errors import ExportRefusedError
+from partwise.exports.networks import refusing
 from partwise.exports.protocol import ModelDescription, Tolerance
 from partwise.exports.torch.capture import capturing
 from partwise.exports.torch.modules import flat_module
 from partwise.exports.torch.program_exporter import ProgramExporter
-from partwise.formatting import reason
 from partwise.models.export_options import ExportOptions
 from partwise.models.signature import Feeds, Tensor, take_rows
 from partwise.models.torch_programs import NeuronModel, neuron_tracer, tensors_of
@@ -78,14 +77,8 @@ class NeuronExporter(ProgramExporter):
         """
         signature = description.signature
         trace = neuron_tracer()
-        try:
-            with capturing(model):
-                program = trace(
-                    flat_module(model, signature),
-                    tensors_of(take_rows(sample, self.batch_size)),
-                )
-        except Exception as error:  # the compiler may raise anything
-            raise ExportRefusedError(
-                f"Neuron's compiler does not take {signature.model_type}: {reason(error)}"
-            ) from error
+        with refusing(f"Neuron's compiler does not take {signature.model_type}"), capturing(model):
+            program = trace(
+                flat_module(model, signature), tensors_of(take_rows(sample, self.batch_size))
+            )
         NeuronModel(program, signature).save(file_path)

@@ -7,12 +7,11 @@ extra "transformers".
 from pathlib import Path
 from typing import Any
 
-from partwise.errors import ExportRefusedError
+from partwise.exports.networks import refusing
 from partwise.exports.onnx.quantization import lower_precision
 from partwise.exports.torch.capture import capturing
 from partwise.exports.torch.graph import move_weights, name_axes, strip
 from partwise.exports.torch.operators import list_operators_once
-from partwise.formatting import reason
 from partwise.models.export_options import EMBEDDED_BYTES
 from partwise.models.onnx_files import save_onnx
 from partwise.models.signature import Signature
@@ -75,14 +74,9 @@ def capture_onnx(model: Any, config: OnnxConfig, opset: int) -> Any:
         name: dict.fromkeys(axes, torch.export.Dim.AUTO) for name, axes in config.inputs.items()
     }
     options = GraphOptions(dynamic_shapes=nested(free), opset_version=opset)
-    try:
-        with prepared(model, config), capturing(model), patched():
-            program, _ = OnnxExporter().export_program(
-                flat_model(model, config), nested(tensors), options
-            )
-    except Exception as error:  # of torch there are dozens without a common base
-        raise ExportRefusedError(
-            f"transformers does not export {type(model).__name__} for {config.task!r}: "
-            f"{reason(error)}"
-        ) from error
+    what = f"transformers does not export {type(model).__name__} for {config.task!r}"
+    with refusing(what), prepared(model, config), capturing(model), patched():
+        program, _ = OnnxExporter().export_program(
+            flat_model(model, config), nested(tensors), options
+        )
     return program

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from partwise.errors import ExportRefusedError, IntegrityError
+from partwise.exports.networks import refusing
 from partwise.exports.neuron import NEURON_TOLERANCE
 from partwise.exports.proof.comparison import Comparison
 from partwise.exports.proof.verdict import Case, Expectation
@@ -259,13 +260,9 @@ def _program(
 ) -> Any:
     """Return what a function makes of a module of positional tensors and such tensors."""
     inputs = tensors_of(config.generate_dummy_inputs(sizes))
-    try:
-        with prepared(model, config), capturing(model), patched():
-            return capture(positional_model(model, config), inputs)
-    except Exception as error:  # of torch there are dozens without a common base
-        raise ExportRefusedError(
-            f"{refusal} {type(model).__name__} for {config.task!r}: {reason(error)}"
-        ) from error
+    what = f"{refusal} {type(model).__name__} for {config.task!r}"
+    with refusing(what), prepared(model, config), capturing(model), patched():
+        return capture(positional_model(model, config), inputs)
 
 
 def _problem(program: Any, expectation: Expectation, cases: Sequence[Case]) -> str | None:

@@ -8,9 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from partwise.errors import ExportRefusedError
+from partwise.exports.networks import refusing
 from partwise.exports.torch.capture import capturing
-from partwise.formatting import reason
 from partwise.models.torch_programs import tensors_of
 from partwise.transformers.flat_model import positional_model, prepared
 from partwise.transformers.onnx_config import LOWEST_OPSET, OnnxConfig
@@ -31,7 +30,10 @@ def trace_onnx(model: Any, config: OnnxConfig, opset: int) -> Any:
     # In a folder: beyond 2 GB torch gives each weight a file of its own.
     with TemporaryDirectory(prefix="partwise-") as folder:
         path = Path(folder, "model.onnx")
-        try:
+        with refusing(
+            f"torch does not write {type(model).__name__} for {config.task!r} with opset {opset}",
+            f" Choose {LOWEST_OPSET} or more, or leave it out.",
+        ):
             with (
                 prepared(model, config),
                 capturing(model),
@@ -56,11 +58,6 @@ def trace_onnx(model: Any, config: OnnxConfig, opset: int) -> Any:
                 )
             # It may have written whole numbers where an old operator takes none, as T5's at 11.
             onnx.checker.check_model(path, full_check=True)
-        except Exception as error:  # of torch there are dozens without a common base
-            raise ExportRefusedError(
-                f"torch does not write {type(model).__name__} for {config.task!r} with opset "
-                f"{opset}: {reason(error)} Choose {LOWEST_OPSET} or more, or leave it out."
-            ) from error
         return onnx.load(path)
 
 

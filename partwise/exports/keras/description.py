@@ -12,7 +12,7 @@ from partwise.exports.networks import (
     TRIED_ROWS,
     common_shape,
     describe_network,
-    does_not_run,
+    running,
     signature_of_features,
     signature_of_feeds,
 )
@@ -142,12 +142,8 @@ def _input_tensor(name: str, values: np.ndarray, declared: tuple[int | None, ...
 
 
 def _run_on(model: Any, signature: Signature, feeds: Feeds) -> Outputs:
-    try:
+    with running(model, feeds):
         return call_model(model, signature, list(feeds.values()))
-    except ExportRefusedError:
-        raise
-    except Exception as error:  # a user's model may raise anything
-        raise does_not_run(model, feeds, error) from error
 
 
 def _output_tensor(model: Any, name: str, found: Sequence[np.ndarray | None]) -> Tensor:

@@ -20,7 +20,7 @@ from partwise.exports.keras.models import (
     predict_with,
     silence,
 )
-from partwise.exports.networks import is_close
+from partwise.exports.networks import is_close, refusing
 from partwise.exports.onnx.node_order import nodes_of, put_in_order
 from partwise.exports.onnx.quantization import lower_precision, optimize
 from partwise.exports.protocol import ModelDescription
@@ -271,13 +271,9 @@ def _check_sizes(model: Any, graph: Any, description: ModelDescription, sample: 
     shapes = {name: values.shape for name, values in feeds.items()}
     expected = predict_with(model, signature, feeds)
     session = open_session(OnnxContent(model=graph.SerializeToString()))
-    try:
+    what = f"The graph of {signature.model_type} does not run on inputs of the shapes {shapes}"
+    with refusing(f"{what}, as the model does"):
         found = dict(zip(expected, session.run(list(expected), feeds), strict=True))
-    except Exception as error:  # each of onnxruntime's status codes is an exception of its own
-        raise ExportRefusedError(
-            f"The graph of {signature.model_type} does not run on inputs of the shapes {shapes}, "
-            f"as the model does: {reason(error)}"
-        ) from error
     for name, values in expected.items():
         if not is_close(found[name], values, tolerance):
             raise ExportRefusedError(

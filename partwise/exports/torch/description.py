@@ -11,7 +11,7 @@ from partwise.exports.networks import (
     TRIED_ROWS,
     common_shape,
     describe_network,
-    does_not_run,
+    running,
     signature_of_features,
     signature_of_feeds,
 )
@@ -86,13 +86,8 @@ def _input_tensor(name: str, values: np.ndarray) -> Tensor:
 
 
 def _run_on(model: Any, signature: Signature, feeds: Feeds) -> dict[str, Any]:
-    try:
-        with evaluation_mode(model):
-            return named_outputs(caller_of(model, signature)(*tensors_of(feeds)))
-    except ExportRefusedError:
-        raise
-    except Exception as error:  # a user's module may raise anything
-        raise does_not_run(model, feeds, error) from error
+    with running(model, feeds), evaluation_mode(model):
+        return named_outputs(caller_of(model, signature)(*tensors_of(feeds)))
 
 
 def _output_tensor(model: Any, name: str, found: Sequence[Any]) -> Tensor:

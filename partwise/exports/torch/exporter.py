@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.errors import ExportRefusedError
+from partwise.exports.networks import refusing
 from partwise.exports.onnx.quantization import lower_precision, optimize
 from partwise.exports.protocol import ModelDescription
 from partwise.exports.torch.capture import capture, capturing
@@ -15,7 +16,6 @@ from partwise.exports.torch.description import describe_module
 from partwise.exports.torch.graph import move_weights, name_axes, strip
 from partwise.exports.torch.modules import run_module, weights_of
 from partwise.exports.torch.operators import list_operators_once
-from partwise.formatting import reason
 from partwise.models.export_options import ExportOptions
 from partwise.models.onnx_files import save_onnx
 from partwise.models.signature import Feeds, Outputs, Signature
@@ -93,20 +93,15 @@ def _translate(model: Any, description: ModelDescription, sample: Feeds) -> Any:
     list_operators_once()
     signature = description.signature
     captured = capture(model, signature, sample)
-    try:
-        with capturing(model):
-            return torch.onnx.export(
-                captured,
-                dynamo=True,
-                input_names=[tensor.name for tensor in signature.inputs],
-                output_names=[tensor.name for tensor in signature.outputs],
-                opset_version=description.opset,
-                verbose=False,
-            )
-    except Exception as error:  # of torch there are dozens without a common base
-        raise ExportRefusedError(
-            f"torch.onnx.export does not translate {signature.model_type}: {reason(error)}"
-        ) from error
+    with refusing(f"torch.onnx.export does not translate {signature.model_type}"), capturing(model):
+        return torch.onnx.export(
+            captured,
+            dynamo=True,
+            input_names=[tensor.name for tensor in signature.inputs],
+            output_names=[tensor.name for tensor in signature.outputs],
+            opset_version=description.opset,
+            verbose=False,
+        )
 
 
 def _check(graph: Any, description: ModelDescription) -> None:

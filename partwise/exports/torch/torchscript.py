@@ -12,11 +12,11 @@ import warnings
 from typing import Any
 
 from partwise.errors import ExportRefusedError
+from partwise.exports.networks import refusing
 from partwise.exports.protocol import ModelDescription
 from partwise.exports.torch.capture import CAPTURED_ROWS, capturing, check_captured
 from partwise.exports.torch.modules import flat_module
 from partwise.exports.torch.program_exporter import ProgramExporter
-from partwise.formatting import reason
 from partwise.models.export_options import ExportOptions
 from partwise.models.signature import Feeds, Signature, take_rows
 from partwise.models.torch_programs import TorchScriptModel, tensors_of
@@ -57,18 +57,17 @@ def trace_module(model: Any, signature: Signature, sample: Feeds) -> Any:
     """Return the module as a `torch.jit.ScriptModule`."""
     import torch
 
-    try:
-        with capturing(model), warnings.catch_warnings(record=True) as heard:
-            warnings.simplefilter("always", torch.jit.TracerWarning)
-            program = torch.jit.trace(
-                flat_module(model, signature),
-                tensors_of(take_rows(sample, CAPTURED_ROWS)),
-                check_trace=False,  # once more on the same rows; `check_captured` takes others
-            )
-    except Exception as error:  # of torch there are dozens without a common base
-        raise ExportRefusedError(
-            f"torch.jit.trace does not capture {signature.model_type}: {reason(error)}"
-        ) from error
+    with (
+        refusing(f"torch.jit.trace does not capture {signature.model_type}"),
+        capturing(model),
+        warnings.catch_warnings(record=True) as heard,
+    ):
+        warnings.simplefilter("always", torch.jit.TracerWarning)
+        program = torch.jit.trace(
+            flat_module(model, signature),
+            tensors_of(take_rows(sample, CAPTURED_ROWS)),
+            check_trace=False,  # once more on the same rows; `check_captured` takes others
+        )
     # What torch's own layers take out of tensors are shapes.
     own = os.path.dirname(torch.__file__) + os.sep
     for warning in heard:
