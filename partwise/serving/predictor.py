@@ -370,9 +370,7 @@ def _with_key(
     if not lacking:
         return columns
     values = zip(names, key if isinstance(key, tuple) else (key,), strict=True)
-    filled = {name: value for name, value in values if name in lacking}
-    made = {name: pa.chunked_array([pa.array([value] * n_rows)]) for name, value in filled.items()}
-    return {**columns, **made}
+    return {**columns, **{name: [value] * n_rows for name, value in values if name in lacking}}
 
 
 def _taken(values: Any, rows: np.ndarray) -> Any:
