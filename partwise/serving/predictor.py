@@ -364,9 +364,9 @@ def _with_key(
     model: ServedModel,
     n_rows: int,
 ) -> Mapping[str, Any]:
-    """Return columns with those of the key that the model has as features, and rows lack."""
+    """Return columns with those of the key of which the model has features, and rows lack."""
     names = [column.name for column in key_columns]
-    lacking = {*names} & {*(model.column_names or ())} - {*columns}
+    lacking = model.sources.intersection(names).difference(columns)
     if not lacking:
         return columns
     values = zip(names, key if isinstance(key, tuple) else (key,), strict=True)

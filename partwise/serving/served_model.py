@@ -48,7 +48,11 @@ class ServedModel:
             self.signature = model.signature
         self.column_names = _column_names(model, self.signature)
         """The columns of features that it takes; None: it does not say."""
-        self._known = None if self.column_names is None else _spellings(self.column_names)
+        names = self.column_names or ()
+        self.sources = frozenset((*names, *map(source_of, names)))
+        """Those, and what they are made of."""
+        known = self.sources.union(map(_plain, self.sources))
+        self._known = None if self.column_names is None else known
         named = None if categories is None else classes_among(categories)
         self._has_classes = named is not None
         self._encoders = _encoders(self.signature)
@@ -173,13 +177,6 @@ def _column_names(model: Any, signature: Signature | None) -> tuple[str, ...] | 
         if names is not None and len(names):
             return tuple(map(str, names))
     return None
-
-
-def _spellings(names: Collection[str]) -> frozenset[str]:
-    """Return names, what they are made of, and both without what libraries change in them."""
-    sources = {source_of(name) for name in names}
-    known = {*names, *sources}
-    return frozenset(known | {_plain(name) for name in known})
 
 
 def _plain(name: str) -> str:

@@ -22,6 +22,7 @@ from partwise.errors import (
     ModelNotFoundError,
     PartitionNotFoundError,
 )
+from partwise.models.plain_models import Design, LinearModel
 from partwise.serving.columns import columns_of_json
 from partwise.serving.errors import DeadlineError, VersionNotServedError
 from partwise.serving.keys import key_of_json
@@ -31,7 +32,7 @@ from partwise.serving.protocol import InferRequest, render_infer_response
 from partwise.serving.questions import Question
 from partwise.serving.served import open_served
 from tests.one_catalog import promote
-from tests.serving.constants import Typed, predictor, train
+from tests.serving.constants import Constants, Typed, predictor, train
 
 FIRST = {"a": 1.0, "b": 2.0, "c": 3.0}
 SECOND = {"b": 20.0, "d": 40.0}
@@ -51,6 +52,22 @@ def said(found: pa.Table) -> list[float | None]:
 
 def ask(key, n_rows: int = 1) -> Question:
     return Question(columns={}, n_rows=n_rows, key=key)
+
+
+class OfWeekdays(Constants):
+    """Reads models that predict the weekday of their key."""
+
+    def read(self, file_path: str) -> LinearModel:
+        design = Design(names=("key@weekday",), categories={}, fills=(0.0,), one_hot=True)
+        zero, one = np.zeros(1), np.ones(1)
+        return LinearModel(
+            design=design,
+            centres=zero,
+            scales=one,
+            weights=np.ones((1, 1)),
+            intercepts=zero,
+            link="identity",
+        )
 
 
 def damage(store, run_id: str) -> None:
@@ -73,6 +90,15 @@ def test_rows_of_one_key_and_of_many_are_answered_in_their_order(one) -> None:
     assert many["model_key"].to_pylist() == list("cabca")
     assert many.equals(predictor(one).predict(pa.table({"key": list("cabca")})))
     assert predictor(one).predict({"key": []}).num_rows == 0
+
+
+def test_features_may_be_made_of_a_key_that_stands_beside_the_rows(local_store) -> None:
+    day, serde = dt.date(2026, 3, 4), OfWeekdays()
+    train(local_store, "run", {day: 1.0}, keys=pa.schema([("key", pa.date32())]), serde=serde)
+    promote(local_store, "run")
+    served = predictor(local_store, serde=serde)
+    assert said(served.predict({"key": [day]})) == [day.weekday()]
+    assert said(served.predict([{}], day)) == [day.weekday()]
 
 
 def test_a_key_without_a_model_is_named_and_no_other(one) -> None:
