@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.rows import champions_of
 from partwise.errors import KeyClassError, PartitionNotFoundError
-from partwise.formatting import key_text, shortened, value_text
+from partwise.formatting import key_text, shortened
 from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import Run
+from partwise.serving.wire import key_to_json
 
 MOST_KEYS = 50
 MOST_VERSIONS = 100
@@ -26,7 +27,6 @@ _OF_CHAMPION = (
     *("run_id", "generation", "rows", "promoted_at", "since_version", "comparison", "margin"),
     *("reason", "pinned", "retired", "unseen_since"),
 )
-_OF_JSON = (bool, int, float, str, type(None))
 _OF_VERSION = ("version", "made_at", "who", "action", *_OF_CHAMPION)
 
 
@@ -134,16 +134,8 @@ def _named(row: Json) -> Json:
     named = {"id": row["partition_id"], "text": row["partition_id"], "json": None}
     if values := [row[each] for each in _key_names(list(row))]:
         named["text"] = key_text(values)
-        plain = [_json_value(value) for value in values]
-        named["json"] = json.dumps(plain[0] if len(plain) == 1 else plain)
+        named["json"] = json.dumps(key_to_json(tuple(values) if len(values) > 1 else values[0]))
     return named
-
-
-def _json_value(value: Any) -> Any:
-    """Return a value of a key as `key_of_json` takes it."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return json.dumps(value)
-    return value if isinstance(value, _OF_JSON) else value_text(value)
 
 
 def _plain(values: Json) -> Json:

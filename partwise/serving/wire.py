@@ -93,5 +93,5 @@ def value_to_json(value: Any) -> Any:
     if key_class is KeyClass.DECIMAL:
         return str(plain)
     if key_class is KeyClass.DURATION:
-        return f"{Decimal(plain).scaleb(-9):f}"
+        return f"{Decimal(plain).scaleb(-9):f}".rstrip("0").rstrip(".")
     return plain_text(plain, key_class)
