@@ -24,6 +24,9 @@ class PartitionStatus(StrEnum):
 HAVE_NO_END = (PartitionStatus.PENDING, PartitionStatus.RUNNING)
 """Those of partitions that have no outcome yet."""
 
+WRONG = (PartitionStatus.FAILED, PartitionStatus.INTERNAL_ERROR)
+"""Those of partitions that went wrong."""
+
 
 class RunStatus(StrEnum):
     """What became of a run."""

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.formatting import counted, duration, number, shortened
+from partwise.outcomes import WRONG
 from partwise.reports.causes import Cause, Causes, describe_causes
 from partwise.reports.links import REPORTS_URL, report_link
-from partwise.reports.report import WRONG, write_report
+from partwise.reports.report import write_report
 from partwise.runs.key_texts import key_reader
 from partwise.runs.ledger import metric_values
 from partwise.runs.run import Run

@@ -12,7 +12,7 @@ from partwise.flows.cli import output
 from partwise.flows.cli.keys import find_partitions
 from partwise.flows.cli.options import AnyStore, Json, RunId
 from partwise.formatting import counted
-from partwise.outcomes import PartitionStatus
+from partwise.outcomes import WRONG
 from partwise.reports.next_command import program, store_option
 from partwise.reports.summary import row_key
 from partwise.runs.bundle import LOG_FILENAME
@@ -21,7 +21,6 @@ from partwise.runs.run import Run
 LIMIT = 10
 LINES = 40
 """Of each log of a failed partition."""
-_FAILED = (PartitionStatus.FAILED.value, PartitionStatus.INTERNAL_ERROR.value)
 
 Count = Annotated[int, Parameter(validator=Number(gte=1))]
 
@@ -85,7 +84,7 @@ def _named(run: Run, keys: Sequence[str]) -> list[dict[str, Any]]:
 
 def _failed(run: Run, limit: int) -> tuple[list[dict[str, Any]], int]:
     """Return the first rows that failed, and how many others did."""
-    wrong = pc.is_in(run.ledger["status"], value_set=pa.array(_FAILED))
+    wrong = pc.is_in(run.ledger["status"], value_set=pa.array(WRONG))
     table = run.ledger.filter(wrong)
     return table.slice(0, limit).to_pylist(), max(0, table.num_rows - limit)
 

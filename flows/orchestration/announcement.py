@@ -23,7 +23,7 @@ from prefect.runtime import deployment, flow_run
 from partwise.errors import PartwiseError
 from partwise.flows.orchestration.endings import explain, message_of
 from partwise.formatting import shortened
-from partwise.outcomes import PartitionStatus, RunStatus
+from partwise.outcomes import WRONG, RunStatus
 from partwise.runs.key_texts import key_texts
 from partwise.runs.ledger import skip_reasons
 from partwise.runs.pipeline import Pipeline
@@ -37,7 +37,6 @@ CATALOG_PROMOTED = "partwise.catalog.promoted"
 DEPLOYMENT_LABEL = "partwise.deployment"
 MOST_KEYS = 20
 """Failed keys that are named."""
-_FAILED = [PartitionStatus.FAILED.value, PartitionStatus.INTERNAL_ERROR.value]
 
 
 def announce_schedule(begun: FlowRun | None = None) -> None:
@@ -145,7 +144,7 @@ def told_of(run: Run | Pipeline) -> str:
     if reasons := skip_reasons(run.ledger):
         lines.append(f"Skipped: {reasons}.")
     ledger = run.newest.ledger
-    wrong = ledger.filter(pc.is_in(ledger["status"], value_set=pa.array(_FAILED)))
+    wrong = ledger.filter(pc.is_in(ledger["status"], value_set=pa.array(WRONG)))
     if wrong.num_rows:
         keys = "; ".join(shortened(key) for key in key_texts(wrong, MOST_KEYS))
         more = wrong.num_rows - MOST_KEYS

@@ -43,7 +43,7 @@ class Causes:
     """All groups of some statuses."""
 
     groups: tuple[Cause, ...]
-    """At most `MOST_GROUPS`."""
+    """The largest, as many as were asked for."""
     partitions: int
     other_groups: int
     """Groups that are not shown,"""
@@ -52,11 +52,18 @@ class Causes:
 
 
 def describe_causes(
-    ledger: pa.Table, statuses: tuple[PartitionStatus, ...], key_of: Callable[[int], str]
+    ledger: pa.Table,
+    statuses: tuple[PartitionStatus, ...],
+    key_of: Callable[[int], str],
+    *,
+    most: int = MOST_GROUPS,
+    samples: int = SAMPLES,
 ) -> Causes:
-    """Group the partitions of these statuses: failures by fingerprint, others by reason."""
-    wanted = pa.array([status.value for status in statuses])
-    chosen = pc.is_in(ledger["status"], value_set=wanted).to_numpy(zero_copy_only=False)
+    """Group the partitions of these statuses: failures by fingerprint, others by reason.
+
+    Told are the `most` largest groups, each with some keys of it, as `key_of` has them.
+    """
+    chosen = pc.is_in(ledger["status"], value_set=pa.array(statuses)).to_numpy(zero_copy_only=False)
     places = np.flatnonzero(chosen)
     table = ledger.select(_COLUMNS).take(pa.array(places, pa.int64()))
     kinds = pc.coalesce(table["error_fingerprint"], table["reason"], pa.scalar(""))
@@ -71,28 +78,27 @@ def describe_causes(
     order = np.argsort(numbers, kind="stable")
     stops = np.cumsum(counts)
     groups = []
-    for rank, code in enumerate(largest[:MOST_GROUPS].tolist()):
-        members = order[stops[code] - counts[code] :][: min(SAMPLES, counts[code])]
+    for rank, code in enumerate(largest[:most].tolist()):
+        members = order[stops[code] - counts[code] :][: min(samples, counts[code])]
         row = table.slice(int(members[0]), 1).to_pylist()[0]
-        samples = tuple(key_of(int(places[member])) for member in members)
         message = str(row["error_message"] or row["reason"] or "").strip()
-        most = MESSAGE_CHARS if rank < _FULL_MESSAGES else _SHORT_CHARS
+        kept = MESSAGE_CHARS if rank < _FULL_MESSAGES else _SHORT_CHARS
         groups.append(
             Cause(
                 status=row["status"],
                 title=str(row["error_type"] or row["status"]).rpartition(".")[2],
-                message=message[:most],
-                left_out=max(0, len(message) - most),
+                message=message[:kept],
+                left_out=max(0, len(message) - kept),
                 fingerprint=row["error_fingerprint"],
                 count=int(counts[code]),
                 share=round(100 * int(counts[code]) / int(counts[largest[0]]), 1),
-                samples=samples,
+                samples=tuple(key_of(int(places[member])) for member in members),
                 partition_id=row["partition_id"],
             )
         )
     return Causes(
         groups=tuple(groups),
         partitions=len(places),
-        other_groups=max(0, len(largest) - MOST_GROUPS),
-        other_partitions=int(counts[largest[MOST_GROUPS:]].sum()),
+        other_groups=max(0, len(largest) - most),
+        other_partitions=int(counts[largest[most:]].sum()),
     )

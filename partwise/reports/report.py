@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from partwise.catalogs.evaluated import DRIFT
 from partwise.errors import InputError
 from partwise.formatting import shortened, size
-from partwise.outcomes import PartitionStatus
+from partwise.outcomes import WRONG, PartitionStatus
 from partwise.reports.accuracy import describe_accuracy, trained_label
 from partwise.reports.causes import describe_causes
 from partwise.reports.contest import describe_contest
@@ -45,7 +45,6 @@ MOST_CANDIDATES = 40
 MOST_CAUSES = 6  # shown at once; others can be unfolded
 KEY_CHARS = 300
 _NAME_CHARS = 100
-WRONG = (PartitionStatus.FAILED, PartitionStatus.INTERNAL_ERROR)
 _NOT_DONE = (PartitionStatus.CANCELLED, PartitionStatus.SKIPPED)
 
 

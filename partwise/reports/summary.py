@@ -14,11 +14,13 @@ from rich.text import Text
 from partwise.catalogs.evaluated import DRIFT, Evaluated
 from partwise.errors import ArtifactNotFoundError
 from partwise.formatting import STYLES, counted, duration, key_text, number, shortened
-from partwise.outcomes import PartitionStatus, RunStatus
+from partwise.outcomes import WRONG, PartitionStatus, RunStatus
+from partwise.reports.causes import Cause, describe_causes
 from partwise.reports.distributions import median
 from partwise.reports.fields import field_lines
 from partwise.reports.next_command import next_command
 from partwise.runs.documents import SAMPLE_SUFFIX
+from partwise.runs.key_texts import key_reader
 from partwise.runs.ledger import (
     KEY_PREFIX,
     candidate_counts,
@@ -142,42 +144,33 @@ def metric_medians(run: Run) -> dict[str, float]:
 
 def failure_groups(run: Run, most: int = MOST_GROUPS, samples: int = MOST_SAMPLES) -> list[Text]:
     """Return a text for each kind of failure, most frequent first: count, cause, sample keys."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    causes: dict[tuple[str, str], str] = {}
-    for row in failed_rows(run):
-        group = (row["status"], row["error_fingerprint"] or row["reason"] or "")
-        groups.setdefault(group, []).append(row_key(run, row))
-        causes.setdefault(group, cause(row))
-    ordered = sorted(groups, key=lambda group: -len(groups[group]))
+    ledger = run.newest.ledger
+    causes = describe_causes(ledger, WRONG, key_reader(ledger), most=most, samples=samples)
     texts = []
-    for group in ordered[:most]:
-        keys = groups[group]
-        more = f" and {len(keys) - samples:,} more" if len(keys) > samples else ""
-        text = Text().append(f"{len(keys):,} x {causes[group]}", "red")
-        texts.append(text.append(f"\n    {'; '.join(keys[:samples])}{more}"))
-    if len(ordered) > most:
-        texts.append(Text(f"and {counted(len(ordered) - most, 'more kind')} of failure"))
+    for cause in causes.groups:
+        more = f" and {cause.count - samples:,} more" if cause.count > samples else ""
+        text = Text().append(f"{cause.count:,} x {_told(cause)}", "red")
+        texts.append(text.append(f"\n    {'; '.join(cause.samples)}{more}"))
+    if causes.other_groups:
+        texts.append(Text(f"and {counted(causes.other_groups, 'more kind')} of failure"))
     return texts
 
 
 def failed_rows(run: Run) -> list[dict[str, Any]]:
     """Return what the ledger of the newest generation has of each partition that went wrong."""
-    wrong = pa.array([PartitionStatus.FAILED.value, PartitionStatus.INTERNAL_ERROR.value])
     ledger = run.newest.ledger
-    table = ledger.filter(pc.is_in(ledger["status"], value_set=wrong))
+    table = ledger.filter(pc.is_in(ledger["status"], value_set=pa.array(WRONG)))
     shown_names = [f"{KEY_PREFIX}{column.name}" for column in run.key_columns] + list(_FAILURE)
     rows: list[dict[str, Any]] = table.select(shown_names).to_pylist()
     return rows
 
 
-def cause(row: Mapping[str, Any]) -> str:
-    """Return in one line why a partition is not DONE."""
-    if row["error_type"]:
-        message = str(row["error_message"] or "").strip()
-        first = message.splitlines()[0] if message else ""
-        name = row["error_type"].rpartition(".")[2]
-        return f"{name}: {shortened(first)}".rstrip(": ")
-    return shortened(row["reason"] or row["status"])
+def _told(cause: Cause) -> str:
+    """Return in one line why partitions are not DONE."""
+    if cause.title == cause.status:  # without an error
+        return shortened(cause.message or cause.status)
+    first = cause.message.splitlines()[0] if cause.message else ""
+    return f"{cause.title}: {shortened(first)}".rstrip(": ")
 
 
 def row_key(run: Run, row: Mapping[str, Any]) -> str:

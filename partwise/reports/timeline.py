@@ -8,13 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partwise.outcomes import PartitionStatus
+from partwise.outcomes import WRONG
 from partwise.reports.scales import Scale, Tick, seconds_text
 
 MOST_LANES = 48
 MOST_BARS = 1_600
 MOST_WORKERS = 150
-_WRONG = (PartitionStatus.FAILED.value, PartitionStatus.INTERNAL_ERROR.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +126,7 @@ def _spans(workers: np.ndarray, table: pa.Table, stops: np.ndarray, seconds: np.
     """Merge the partitions that a worker did of a shard into one span."""
     shards = table["shard"].to_numpy()
     # Made here: with its first array pyarrow imports pandas.
-    failed = pc.is_in(table["status"], value_set=pa.array(_WRONG)).combine_chunks()
+    failed = pc.is_in(table["status"], value_set=pa.array(WRONG)).combine_chunks()
     order = np.lexsort((shards, workers))
     by_worker, by_shard = workers[order], shards[order]
     is_first = np.ones(len(order), dtype=bool)
