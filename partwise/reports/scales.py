@@ -52,17 +52,18 @@ class Scale:
     def ticks(self, text: Callable[[float], str], most: int = 6) -> list[Tick]:
         """Return ticks at round values, `most` of them or a few less."""
         values = _log_values(self, most) if self.is_log else _round_values(self, most)
-        return self._label(values, text)
+        return self.label(values, text)
 
     def clock_ticks(self, most: int = 6) -> list[Tick]:
         """Return ticks for an axis of seconds that begins at 0."""
         for step in _CLOCK_STEPS_S:
             if self.high > most * 20 and self.high / step <= most:
                 values = np.arange(0, self.high, step)
-                return self._label(values, _clock_text)
-        return self._label(_round_values(self, most), lambda value: f"{value:.10g} s")
+                return self.label(values, _clock_text)
+        return self.label(_round_values(self, most), lambda value: f"{value:.10g} s")
 
-    def _label(self, values: np.ndarray, text: Callable[[float], str]) -> list[Tick]:
+    def label(self, values: np.ndarray, text: Callable[[float], str]) -> list[Tick]:
+        """Return ticks at values."""
         places = self.place(values).tolist()
         return [
             Tick(at=at, text=text(float(value)), anchor=anchor_at(at))

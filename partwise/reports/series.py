@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from partwise.errors import PartwiseError
 from partwise.formatting import number
 from partwise.reports.accuracy import PREDICTION, finite_numbers, has_numbers
-from partwise.reports.scales import Scale, Tick, anchor_at, plain_number, scale_of
+from partwise.reports.scales import Scale, Tick, plain_number, scale_of
 from partwise.runs.ledger import metric_values
 from partwise.runs.run import Run
 
@@ -210,14 +210,6 @@ def _points(x: np.ndarray, y: np.ndarray) -> str:
 
 def _time_ticks(scale: Scale, most: int = 4) -> list[Tick]:
     """Return ticks at the ends of an axis of seconds since 1970, and between them."""
+    form = "%Y-%m-%d" if scale.high - scale.low > 2 * 86_400 else "%m-%d %H:%M"
     values = np.linspace(scale.low, scale.high, most)
-    days = scale.high - scale.low > 2 * 86_400
-    places = scale.place(values).tolist()
-    return [
-        Tick(
-            at=at,
-            text=f"{datetime.fromtimestamp(value, UTC):{'%Y-%m-%d' if days else '%m-%d %H:%M'}}",
-            anchor=anchor_at(at),
-        )
-        for at, value in zip(places, values.tolist(), strict=True)
-    ]
+    return scale.label(values, lambda value: f"{datetime.fromtimestamp(value, UTC):{form}}")

@@ -8,7 +8,7 @@ import numpy as np
 
 from partwise.formatting import number, shortened, value_text
 from partwise.outcomes import PartitionStatus
-from partwise.reports.scales import Scale, Tick, plain_number, scale_of, seconds_text
+from partwise.reports.scales import Scale, Tick, anchor_at, plain_number, scale_of, seconds_text
 from partwise.runs.run import Run
 from partwise.runs.trials import Trial, best_of, read_trials
 from partwise.studies.search import importances
@@ -173,7 +173,7 @@ def _parallel(
             at=x,
             low=low,
             high=high,
-            anchor="start" if x == 0 else "end" if x == 100 else "middle",
+            anchor=anchor_at(x),
         )
         for name, x, (_, low, high) in zip([*names, best.metric], at, columns, strict=True)
     )
