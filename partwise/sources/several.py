@@ -1,14 +1,14 @@
 """Several sources, of any kinds, as one."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from partwise.sources.files.rows import FileRows
-from partwise.sources.fragments import Fragment, Place, Rows, is_known, unknown_identity
+from partwise.sources.files.rows import FileFragment, FileRows
+from partwise.sources.fragments import Fragment, Rows, is_known, unknown_identity
 from partwise.tables.dictionaries import plain_storage
 from partwise.tables.filters import Conditions, filter_columns
 from partwise.tables.schemas import common_schema
@@ -88,36 +88,11 @@ class SeveralRows:
         return found
 
     def _of_common_types(self, fragment: Fragment) -> Fragment:
+        if not isinstance(fragment, FileFragment):
+            # Of no others anything is known.
+            return fragment
         known = {
             key: value.cast(plain_storage(self.schema.field(key).type))
             for key, value in fragment.known.items()
         }
-        if all(known[key].type == value.type for key, value in fragment.known.items()):
-            return fragment
-        return _KnownFragment(fragment=fragment, known=known)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _KnownFragment:
-    """A fragment whose known values are of the types that all sources have in common."""
-
-    fragment: Fragment
-    known: Mapping[str, pa.Scalar]
-
-    @property
-    def place(self) -> Place:
-        return self.fragment.place
-
-    @property
-    def rows(self) -> int | None:
-        return self.fragment.rows
-
-    @property
-    def size_bytes(self) -> int:
-        return self.fragment.size_bytes
-
-    def __str__(self) -> str:
-        return str(self.fragment)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        return self.fragment.batches()
+        return replace(fragment, known=known)

@@ -54,7 +54,7 @@ class FileFragment:
     pieces: range | None
     """The row groups, stripes or record batches that belong to it; None: all of the file."""
     names: tuple[str, ...]
-    """The columns that are read from the file itself."""
+    """The columns that are read from the file itself, as they are named there."""
     file_schema: pa.Schema
     """The types with which the file is read, where its format says none."""
     schema: pa.Schema
@@ -76,6 +76,8 @@ class FileFragment:
     CSV files are read as text."""
     whole: tuple[str, ...] = ()
     """Columns of whole numbers by this file's first rows, which others make doubles."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Those of `names` that have another name in `schema`, with that."""
 
     @property
     def place(self) -> Place:
@@ -105,6 +107,9 @@ class FileFragment:
                         check_exact(batch.column(place), name, what)
                     elif name in self.whole:
                         check_whole(batch.column(place), name, what)
+                if self.renamed:
+                    names = [self.renamed.get(name, name) for name in batch.schema.names]
+                    batch = batch.rename_columns(names)
                 whole = cast_batch(batch, self.schema, self.constants, what)
                 for name, value in self.stated.items():
                     _check_stated(whole.column(name), value, name, what)

@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,13 +14,12 @@ from partwise.sources.files.heads import read_heads
 from partwise.sources.files.parts import divide_file
 from partwise.sources.files.remote_files import bucket_of
 from partwise.sources.files.rows import FileFragment, FileRows
-from partwise.sources.fragments import Fragment, Place, Rows
+from partwise.sources.fragments import Fragment, Rows
 from partwise.sources.several import SeveralRows
 from partwise.sources.table_formats.log_table import LogTable, TableFile
 from partwise.sources.table_formats.roots import TableFinder, TableRoot
 from partwise.tables.dictionaries import plain_storage
 from partwise.tables.filters import Conditions
-from partwise.tables.schemas import cast_batch
 
 if TYPE_CHECKING:
     from partwise.sources.files.formats import FileHead
@@ -189,25 +187,20 @@ class LogTableRows:
         whole = sum(head.column_bytes.get(name, 0) for name in back)
         asked = [own[key] for key in keys if key in own]
         for part in divide_file(file, head, stored, _in_file(conditions, own), asked):
-            yield LogTableFragment(
-                inner=FileFragment(
-                    file=file,
-                    pieces=part.pieces,
-                    names=tuple(back),
-                    file_schema=head.schema,
-                    schema=stored,
-                    constants={},
-                    stated={},
-                    known={},
-                    rows=part.rows,
-                    size_bytes=int(whole * part.share),
-                    row_bytes=head.row_bytes(list(back)),
-                    options=None,
-                ),
-                names=tuple(own),
+            yield FileFragment(
+                file=file,
+                pieces=part.pieces,
+                names=tuple(back),
+                file_schema=head.schema,
                 schema=schema,
                 constants=constants,
+                stated={},
                 known={**known, **{back[key]: value for key, value in part.known.items()}},
+                rows=part.rows,
+                size_bytes=int(whole * part.share),
+                row_bytes=head.row_bytes(list(back)),
+                options=None,
+                renamed={old: name for old, name in back.items() if old != name},
             )
 
 
@@ -221,41 +214,3 @@ def _in_file(conditions: Conditions | None, own: Mapping[str, str]) -> Condition
     ]
     # A list of no conditions holds for all rows.
     return left if all(left) else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogTableFragment:
-    """A file of a table, or a part of one, with the columns of the table."""
-
-    inner: FileFragment
-    """What is read of the file, by the names that its columns have there."""
-    names: tuple[str, ...]
-    """Those that they have in the table."""
-    schema: pa.Schema
-    constants: Mapping[str, Any]
-    """The values of columns that the file lacks."""
-    known: Mapping[str, pa.Scalar]
-
-    @property
-    def place(self) -> Place:
-        """Where the file can be read."""
-        return self.inner.place
-
-    @property
-    def rows(self) -> int | None:
-        """As the footer says."""
-        return self.inner.rows
-
-    @property
-    def size_bytes(self) -> int:
-        """The estimated size of the columns of the file in Arrow memory."""
-        return self.inner.size_bytes
-
-    def __str__(self) -> str:
-        return str(self.inner)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Read its rows."""
-        for batch in self.inner.batches():
-            named = batch if self.inner.names == self.names else batch.rename_columns(self.names)
-            yield cast_batch(named, self.schema, self.constants, str(self))
