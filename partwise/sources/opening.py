@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -27,7 +27,7 @@ from partwise.sources.several import SeveralRows
 from partwise.sources.sql.query import Query, QueryRows
 from partwise.sources.table_formats.rows import open_files
 from partwise.tables.column_names import check_unique_names, columns_there
-from partwise.tables.filters import Filter, filter_columns, normalize_filter
+from partwise.tables.filters import Conditions, Filter, filter_columns, normalize_filter
 from partwise.tables.keys.given_keys import KeyFilter
 from partwise.tables.keys.key_classes import KeyClass, KeyColumn
 from partwise.tables.keys.partition_keys import hash_keys
@@ -109,54 +109,37 @@ class ChosenKeys:
         return values
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _SelectedSource:
     """Some columns of some rows: a `Source`."""
 
-    def __init__(
-        self,
-        rows: Rows,
-        columns: Sequence[str] | None,
-        conditions: Any,
-        read: Sequence[str] | None = None,
-        only: "ChosenKeys | None" = None,
-    ) -> None:
-        self.rows = rows
-        self._only = only
-        self._columns = None if columns is None else list(columns)
-        names = list(rows.schema.names if columns is None else columns)
-        chosen = Selection.of(rows.schema, names if read is None else read, conditions)
-        self.selection = chosen if only is None else replace(chosen, only=only.filter)
+    rows: Rows
+    columns: Sequence[str] | None
+    """Those of which its description speaks; None: all."""
+    conditions: Conditions | None
+    read: Sequence[str] | None = None
+    """Those that are read; None: `columns`."""
+    only: ChosenKeys | None = None
+    """The keys whose rows are meant; None: all."""
+    selection: Selection = field(init=False)
+
+    def __post_init__(self) -> None:
+        names = self.columns if self.read is None else self.read
+        schema = self.rows.schema
+        chosen = Selection.of(schema, schema.names if names is None else names, self.conditions)
+        only = None if self.only is None else self.only.filter
+        object.__setattr__(self, "selection", replace(chosen, only=only))
 
     @property
     def schema(self) -> pa.Schema:
         return self.selection.schema
 
     def narrowed(self, columns: Sequence[str]) -> Source:
-        conditions = self.selection.conditions
-        return _SelectedSource(self.rows, self._columns, conditions, columns, self._only)
-
-    def of_keys(self, only: "ChosenKeys") -> Source:
-        selection = self.selection
-        return _SelectedSource(
-            self.rows, self._columns, selection.conditions, selection.schema.names, only
-        )
-
-    def values_as(self, recipe: Mapping[str, Any]) -> Source:
-        if not isinstance(self.rows, FileRows | SeveralRows):
-            return self
-        rows = self.rows.values_as(recipe)
-        return _SelectedSource(rows, self._columns, self.selection.conditions)
-
-    def keyed_by(self, classes: Mapping[str, str]) -> Source:
-        if not isinstance(self.rows, FileRows | SeveralRows):
-            return self
-        rows = self.rows.keyed_by(classes)
-        conditions = self.selection.conditions
-        return _SelectedSource(rows, self._columns, conditions, self.selection.schema.names)
+        return replace(self, read=columns)
 
     def fragments(self, keys: Sequence[str] = ()) -> Sequence[Fragment]:
-        conditions = self.selection.conditions
-        if self._only is not None and (of_keys := self._only.conditions(self.selection)):
+        conditions = self.conditions
+        if self.only is not None and (of_keys := self.only.conditions(self.selection)):
             # What the source can leave out by itself, need not be read.
             conditions = [[*each, *of_keys] for each in conditions or [[]]]
         return self.rows.fragments(self.selection.read_schema.names, conditions, keys)
@@ -174,15 +157,14 @@ class _SelectedSource:
             self.refuse_empty()
 
     def refuse_empty(self) -> None:
-        filter_ = self.selection.conditions
-        if self._only is not None:
-            some = " that pass the filter" if filter_ else ""
+        if self.only is not None:
+            some = " that pass the filter" if self.conditions else ""
             raise NoRowsError(
-                f"None of the {len(self._only.filter.hashes):,} keys of only= has rows{some}."
+                f"None of the {len(self.only.filter.hashes):,} keys of only= has rows{some}."
             )
-        if filter_ is not None:
+        if self.conditions is not None:
             rows = "rows" if self.rows.rows is None else f"{self.rows.rows} rows"
-            raise NoRowsError(f"The filter {filter_} leaves none of the {rows}: loosen it.")
+            raise NoRowsError(f"The filter {self.conditions} leaves none of the {rows}: loosen it.")
 
     def description(self) -> SourceDescription:
         return self._description
@@ -190,13 +172,12 @@ class _SelectedSource:
     # Asked for more than once, and of tables in memory it hashes all rows.
     @cached_property
     def _description(self) -> SourceDescription:
-        filter_ = self.selection.conditions
-        chosen = {"columns": self._columns, "filter": filter_}
+        chosen = {"columns": self.columns, "filter": self.conditions}
         identity = self.rows.identity()
         digest = hashlib.sha256(identity)
         digest.update(json.dumps(chosen, sort_keys=True).encode())
-        if self._only is not None:
-            digest.update(self._only.filter.hashes.tobytes())
+        if self.only is not None:
+            digest.update(self.only.filter.hashes.tobytes())
         recipe = self.rows.recipe()
         return SourceDescription(
             fingerprint=digest.hexdigest(),
@@ -259,7 +240,8 @@ def open_source(
                 )
     if rows.rows == 0:
         raise SourceError("The source has no rows: there is nothing to partition.")
-    source = _SelectedSource(rows, columns, conditions)
+    own = None if columns is None else list(columns)
+    source = _SelectedSource(rows=rows, columns=own, conditions=conditions)
     if conditions:
         # A value that does not compare is reported now, not after a part was read.
         source.selection.check_filter()
@@ -290,8 +272,10 @@ def values_as(source: Source, recipe: Mapping[str, Any] | None) -> Source:
     """
     if not isinstance(recipe, Mapping) or not isinstance(source, _SelectedSource):
         return source
+    if not isinstance(source.rows, FileRows | SeveralRows):
+        return source
     try:
-        return source.values_as(recipe)
+        return replace(source, rows=source.rows.values_as(recipe))
     except (AttributeError, TypeError, ValidationError) as error:
         raise InputError(
             "How the rows of the training run were read cannot be read from its call, "
@@ -313,15 +297,18 @@ def keyed_by(source: Source, names: Sequence[str], trained: Sequence[KeyColumn] 
     """
     if not isinstance(source, _SelectedSource):
         return source
+    if not isinstance(source.rows, FileRows | SeveralRows):
+        return source
     classes = {column.name: str(column.key_class) for column in trained}
-    return source.keyed_by({name: classes.get(name, "") for name in names})
+    rows = source.rows.keyed_by({name: classes.get(name, "") for name in names})
+    return replace(source, rows=rows)
 
 
 def of_keys(source: Source, only: ChosenKeys) -> Source:
     """Return the rows of some keys, of a source that `open_source` opened."""
     if not isinstance(source, _SelectedSource):
         raise InputError("Keys can be chosen of rows as they are opened, and of no others.")
-    return source.of_keys(only)
+    return replace(source, only=only)
 
 
 def _without_list(data: Any) -> Any:
