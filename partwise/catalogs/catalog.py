@@ -285,8 +285,7 @@ class Catalog:
         if not file:
             return None
         content = self._read(row["run_id"], artifact_from_row(file))
-        with pa.ipc.open_stream(content) as reader:
-            return reader.read_all()
+        return pa.ipc.open_stream(content).read_all()
 
     def _read(self, run_id: str, artifact: StoredArtifact) -> bytes:
         path = run_path(run_id, artifact.bundle)

@@ -18,6 +18,7 @@ from partwise.serving.columns import columns_of_rows
 from partwise.serving.errors import DeadlineError
 from partwise.serving.wire import ARROW, FIELDS, JSON, KINDS, key_to_json, value_to_json
 from partwise.tables.dictionaries import plain_storage
+from partwise.tables.ipc_streams import table_bytes
 from partwise.tables.keys.partition_keys import Key
 from partwise.tables.streams import table_bytes
 

@@ -25,6 +25,7 @@ from partwise.tables.dictionaries import (
     same_dictionaries,
     settle_dictionaries,
 )
+from partwise.tables.ipc_streams import table_buffer
 
 _SPOOLED_ROWS = 262_144
 
@@ -84,7 +85,7 @@ class PortableTable:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         if get_spawning_popen() is None:
-            stream = _stream_of(self.table)
+            stream = table_buffer(self.table)
             # A PickleBuffer, which may travel beside the pickle without a copy, is of protocol 5.
             by_reference = protocol.__index__() >= 5
             return _read_table, (
@@ -96,13 +97,6 @@ class PortableTable:
             self._spooled = spool(batches, self.table.schema)
         names, rows = self.table.column_names, self.table.num_rows
         return _map_part, (self._spooled.file.path, names, self._spooled.first, rows)
-
-
-def _stream_of(table: pa.Table) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
 
 
 def _read_table(stream: Any) -> PortableTable:

@@ -117,8 +117,7 @@ class ShardModels:
     @classmethod
     def read(cls, path: str, keys: pa.Table) -> "ShardModels":
         """Read the file of a shard's table."""
-        with pa.ipc.open_stream(Path(path).read_bytes()) as reader:
-            return cls(reader.read_all(), keys)
+        return cls(pa.ipc.open_stream(Path(path).read_bytes()).read_all(), keys)
 
     def checksum(self, place: int, *, of_all: bool) -> str | None:
         """Return the checksum of a partition's first model, or of all; None: it has none."""

@@ -37,6 +37,7 @@ from partwise.runs.bundle import (
 from partwise.tables.calendar import with_zones
 from partwise.tables.categories import categories_of_rows
 from partwise.tables.classes import with_classes
+from partwise.tables.ipc_streams import table_bytes
 from partwise.tables.parquet_types import storable
 from partwise.tables.roles import marked_labels
 from partwise.tables.sketches import Sketch, decode, encode, make_sketch
@@ -116,8 +117,7 @@ class StoredModel:
         files = self.files()
         if not files:
             return None
-        with pa.ipc.open_stream(files[CATEGORIES_FILENAME]) as reader:
-            return reader.read_all()
+        return pa.ipc.open_stream(files[CATEGORIES_FILENAME]).read_all()
 
     def trained_sketch(self) -> Sketch | None:
         """Return what the rows that the model was trained on were like; None: it is not known.
@@ -261,7 +261,9 @@ def _categories_file(
         categories = with_classes(categories, *classes)
     if zones:
         categories = with_zones(categories, zones)
-    return {} if categories is None else {CATEGORIES_FILENAME: table_bytes(categories)}
+    if categories is None:
+        return {}
+    return {CATEGORIES_FILENAME: table_bytes(categories)}
 
 
 def check_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:

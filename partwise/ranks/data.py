@@ -13,7 +13,7 @@ from partwise.tables.categories import (
     with_own_categories,
     without_order,
 )
-from partwise.tables.streams import table_bytes
+from partwise.tables.ipc_streams import table_bytes
 
 
 def rank_data(exchange: Exchange, files: dict[str, bytes], share: Share) -> DataConnector:
@@ -50,6 +50,5 @@ def _known(files: dict[str, bytes]) -> dict[str, pa.ChunkedArray]:
     content = files.get(CATEGORIES_FILENAME)
     if content is None:
         return {}
-    with pa.ipc.open_stream(content) as reader:
-        kept = reader.read_all()
+    kept = pa.ipc.open_stream(content).read_all()
     return dict(zip(kept.column_names, kept.columns, strict=True))

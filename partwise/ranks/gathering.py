@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from partwise.ranks.protocols import Exchange
-from partwise.tables.streams import table_bytes
+from partwise.tables.ipc_streams import table_bytes
 
 
 def gather_tables(exchange: Exchange, table: pa.Table) -> list[pa.Table]:

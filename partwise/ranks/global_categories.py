@@ -15,7 +15,7 @@ from partwise.ranks.gathering import gather_tables
 from partwise.ranks.protocols import Exchange
 from partwise.tables.categories import categories_of_rows, with_own_categories, without_order
 from partwise.tables.features import find_categories
-from partwise.tables.streams import table_bytes
+from partwise.tables.ipc_streams import table_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ import orjson
 
 from partwise.errors import ColumnError, InputError
 from partwise.formatting import shortened
+from partwise.runs.run import ONLY
 from partwise.serving.arrow_streams import from_stream
 from partwise.serving.errors import RequestError, VersionNotServedError
 from partwise.serving.protocol import (
@@ -26,6 +27,7 @@ from partwise.serving.protocol import (
 )
 from partwise.serving.questions import POLICIES, Answer, Question, Values
 from partwise.serving.wire import FIELDS
+from partwise.tables.ipc_streams import table_bytes
 from partwise.tables.keys.key_classes import KeyColumn
 from partwise.tables.streams import table_bytes
 

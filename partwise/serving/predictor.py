@@ -255,8 +255,7 @@ class Predictor:
         beside = {} if weights is None else {weights.filename: level.read(place, weights)}
         categories = None
         if place.categories is not None:
-            with pa.ipc.open_stream(level.read(place, place.categories)) as reader:
-                categories = reader.read_all()
+            categories = pa.ipc.open_stream(level.read(place, place.categories)).read_all()
         model = read_model(serde_by_name(file.serde, self._serde), content, file.filename, beside)
         size = len(content) + sum(map(len, beside.values()))
         return ServedModel(model, categories, size)

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from partwise.errors import IntegrityError, SourceError
 from partwise.tables.dictionaries import ColumnStorage, read_one
-from partwise.tables.streams import table_bytes
+from partwise.tables.ipc_streams import table_bytes
 
 MESSAGE_ALIGNMENT = 64
 _FOOTER = struct.Struct("<qqQ8s")

@@ -32,6 +32,7 @@ from partwise.runs.trials import TRIAL, TRIAL_KEY, TrialRecord
 from partwise.shuffle.shared_folder import fetch
 from partwise.store.signing import keys_of_blocks
 from partwise.studies.assignment import TrialAssignment, TrialReceipt
+from partwise.tables.ipc_streams import table_bytes
 from partwise.tables.keys.partition_keys import partition_ids, partition_seed
 from partwise.tables.streams import table_bytes
 

@@ -7,7 +7,7 @@ import pytest
 
 from partwise.errors import ColumnError, InputError
 from partwise.serving.arrow_streams import from_stream
-from partwise.tables.streams import table_bytes
+from partwise.tables.ipc_streams import table_bytes
 
 EVERY_TYPE = pa.table(
     {

@@ -11,7 +11,7 @@ import pyarrow as pa
 from partwise.serving.app import make_app
 from partwise.serving.server_options import ServerOptions
 from partwise.serving.wire import ARROW, FIELDS
-from partwise.tables.streams import table_bytes
+from partwise.tables.ipc_streams import table_bytes
 from tests.serving.scales import make_predictor
 from tests.thoroughness import THOROUGH
 

@@ -61,8 +61,8 @@ from partwise.processes.memory import anonymous_bytes
 from partwise.processes.shared_files import name_own_files, own_folder_of
 from partwise.processes.starting import LOST_PARENT
 from partwise.shuffle.sorted_shards import ShardReader
-from partwise.tables.keys.partition_keys import Key
-from partwise.tables.streams import table_bytes
+from partwise.tables.ipc_streams import table_bytes
+from partwise.tables.keys.partition_keys import Key, key_values
 
 if TYPE_CHECKING:
     # A form: it would bring pydantic along.
@@ -400,9 +400,7 @@ def _open_work_folder(directory: str) -> int:
 
 
 def _open_shard(shard: OpenShard) -> _ShardAtWork:
-    with pa.ipc.open_stream(shard.keys) as reader:
-        columns = [column.to_pylist() for column in reader.read_all().columns]
-    keys: list[Key] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+    keys: list[Key] = key_values(pa.ipc.open_stream(shard.keys).read_all())
     return _ShardAtWork(
         reader=SpooledReader(shard.path) if shard.is_spooled else ShardReader(shard.path),
         keys=keys,

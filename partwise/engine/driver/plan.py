@@ -23,7 +23,7 @@ from partwise.shuffle.shared_folder import SharedFolder
 from partwise.shuffle.write import Division
 from partwise.sources.descriptions import Source
 from partwise.store.store import Store
-from partwise.tables.streams import table_bytes
+from partwise.tables.ipc_streams import table_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

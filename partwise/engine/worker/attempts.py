@@ -228,8 +228,7 @@ class Attempts:
         )
         output = None
         if outcome.rows is not None:
-            with pa.ipc.open_stream(open_content(outcome.rows)) as reader:
-                output = reader.read_all()
+            output = pa.ipc.open_stream(open_content(outcome.rows)).read_all()
         self.writer.add(index, row, output)
         return row
 

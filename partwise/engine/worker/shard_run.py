@@ -52,6 +52,7 @@ from partwise.shuffle.shared_folder import StagedFile, fetch, fetch_shard
 from partwise.shuffle.sorted_shards import ShardReader, SortedShard, sort_shard
 from partwise.store.signing import keys_of_blocks
 from partwise.store.store import Store
+from partwise.tables.ipc_streams import table_bytes
 from partwise.tables.keys.partition_keys import chosen_keys, encode_keys, partition_seed
 
 
@@ -295,9 +296,6 @@ class ShardRun:
         """Return what a child needs to know of the shard."""
         execution, shard = self._execution, self._shard
         columns = execution.key_columns
-        keys = pa.BufferOutputStream()
-        with pa.ipc.new_stream(keys, shard.keys.schema) as stream:
-            stream.write_table(shard.keys)
         models = {}
         if self._models is not None:
             models = self._models.locate(
@@ -305,7 +303,7 @@ class ShardRun:
             )
         return OpenShard(
             path=shard.path,
-            keys=keys.getvalue().to_pybytes(),
+            keys=table_bytes(shard.keys),
             key_columns=[column.name for column in columns],
             partition_ids=shard.partition_ids,
             offsets=shard.offsets.tolist(),

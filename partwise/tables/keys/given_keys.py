@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from partwise.errors import ColumnError, InputError, KeyClassError
 from partwise.tables.column_names import names_in_words
+from partwise.tables.ipc_streams import table_buffer
 from partwise.tables.keys.key_classes import KeyClass, KeyColumn, key_columns
 from partwise.tables.keys.partition_keys import Key, hash_keys, normalize_keys, plain_key
 
@@ -76,11 +77,9 @@ def keys_of_table(table: pa.Table, columns: Sequence[KeyColumn], what: str) -> p
 
 def keys_as_url(normalized: pa.Table) -> str:
     """Return keys as a text that stands for them in a document, as a data URL."""
-    sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(sink, normalized.schema, options=options) as writer:
-        writer.write_table(normalized.combine_chunks())
-    return KEYS_URL + base64.b64encode(sink.getvalue()).decode()
+    content = table_buffer(normalized.combine_chunks(), options)
+    return KEYS_URL + base64.b64encode(content).decode()
 
 
 def keys_of_url(text: str) -> pa.Table:

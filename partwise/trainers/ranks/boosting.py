@@ -22,6 +22,7 @@ from partwise.tables.classes import with_classes
 from partwise.tables.column_names import columns_there
 from partwise.tables.column_types import is_number
 from partwise.tables.features import FeatureColumns, choose_features, numbers
+from partwise.tables.ipc_streams import table_bytes
 from partwise.tables.roles import marked_labels
 from partwise.tables.streams import table_bytes
 from partwise.trainers.ranks.table import RankTable
