@@ -4,6 +4,9 @@ import datetime as dt
 import math
 from collections.abc import Callable, Collection, Sequence
 from decimal import Decimal
+from functools import partial, reduce
+from itertools import starmap
+from operator import and_, or_
 from typing import Any
 
 import numpy as np
@@ -153,16 +156,25 @@ def _holding(column: Any, kind: pa.DataType, name: str, operator: str, value: An
     return pc.invert(is_listed) if operator == "not in" else is_listed
 
 
+def combined(
+    conjunctions: Conditions,
+    condition: Callable[[str, str, Any], Any],
+    both: Callable[[Any, Any], Any],
+    either: Callable[[Any, Any], Any],
+) -> Any:
+    """Return what a normalized filter comes to, of what is made of each of its conditions.
+
+    `condition` is called with column, operator and value. Each list has a condition.
+    """
+    return reduce(either, (reduce(both, starmap(condition, each)) for each in conjunctions))
+
+
 def filter_batch(batch: pa.RecordBatch, conjunctions: Conditions) -> pa.RecordBatch:
     """Keep the rows for which a normalized filter holds; a comparison with null does not."""
-    total = None
-    for conditions in conjunctions:
-        mask = None
-        for name, operator, value in conditions:
-            holds = _holds(batch, name, operator, value)
-            mask = holds if mask is None else pc.and_kleene(mask, holds)
-        total = mask if total is None else pc.or_kleene(total, mask)
-    return batch if total is None else batch.filter(total)
+    if not conjunctions or not all(conjunctions):
+        # A list of no conditions holds for every row.
+        return batch
+    return batch.filter(combined(conjunctions, partial(_holds, batch), pc.and_kleene, pc.or_kleene))
 
 
 def filter_expression(conjunctions: Conditions, schema: pa.Schema) -> pc.Expression | None:
@@ -171,20 +183,18 @@ def filter_expression(conjunctions: Conditions, schema: pa.Schema) -> pc.Express
     It holds for every row that passes, and perhaps for others; None where a value does not compare
     with a column as it is there, so that nothing can be said before rows are read.
     """
-    total = None
-    for conditions in conjunctions:
-        every = None
-        for name, operator, value in conditions:
-            kind = schema.field(name).type
-            if kind != plain_storage(kind):
-                return None
-            try:
-                holds = _holding(pc.field(name), kind, name, operator, value)
-            except ColumnError:
-                return None
-            if pa.types.is_floating(kind) and operator in ("!=", "not in"):
-                # Statistics leave NaN out, and it is unequal to all that they say of a row group.
-                holds = pc.scalar(True)
-            every = holds if every is None else every & holds
-        total = every if total is None else total | every
-    return total
+
+    def holds(name: str, operator: str, value: Any) -> pc.Expression:
+        kind = schema.field(name).type
+        held = _holding(pc.field(name), kind, name, operator, value)
+        # Statistics leave NaN out, and it is unequal to all that they say of a row group.
+        is_unknown = pa.types.is_floating(kind) and operator in ("!=", "not in")
+        return pc.scalar(True) if is_unknown else held
+
+    kinds = [schema.field(name).type for name in filter_columns(conjunctions)]
+    if any(kind != plain_storage(kind) for kind in kinds):
+        return None
+    try:
+        return combined(conjunctions, holds, and_, or_)
+    except ColumnError:
+        return None

@@ -19,7 +19,7 @@ from partwise.errors import ColumnError, SourceError
 from partwise.sources.files.remote_files import Access, filesystem_of
 from partwise.sources.table_formats.log_table import TableFile
 from partwise.tables.comparisons import ALWAYS, comparison
-from partwise.tables.filters import Conditions
+from partwise.tables.filters import Conditions, combined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -109,13 +109,8 @@ class DeltaLog:
         """Bools of shape (files,): whether a row of each file may pass a filter."""
         if conditions is None:
             return np.ones(self.actions.num_rows, bool)
-        total = np.zeros(self.actions.num_rows, bool)
-        for conjunction in conditions:
-            every = np.ones(self.actions.num_rows, bool)
-            for name, operator, value in conjunction:
-                every &= self._may_hold(name, operator, value)
-            total |= every
-        return total
+        found: np.ndarray = combined(conditions, self._may_hold, np.logical_and, np.logical_or)
+        return found
 
     def _may_hold(self, name: str, operator: str, value: Any) -> np.ndarray:
         kind = self.schema.field(name).type

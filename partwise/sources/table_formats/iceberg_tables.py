@@ -33,7 +33,7 @@ from partwise.sources.files.remote_files import Access, filesystem_of
 from partwise.sources.table_formats.log_table import TableFile
 from partwise.sources.table_formats.roots import TableRoot
 from partwise.tables.comparisons import ALWAYS, comparison, equal_values
-from partwise.tables.filters import Conditions
+from partwise.tables.filters import Conditions, combined
 
 if TYPE_CHECKING:
     from pyiceberg.io import InputStream
@@ -117,7 +117,9 @@ class IcebergSnapshot:
         """The files, in the order of their paths."""
         if self.version == -1:
             return []
-        scan = self._scan if conditions is None else self._scan.filter(self._expression(conditions))
+        scan = self._scan
+        if conditions is not None:
+            scan = scan.filter(combined(conditions, self._condition, And, Or))
         found = []
         for task in scan.plan_files():
             file = task.file
@@ -184,15 +186,6 @@ class IcebergSnapshot:
             # The metadata of a bucket must not make rows of what lies on this machine.
             raise self._error(f"names the file {location!r}, which lies in no bucket")
         return location
-
-    def _expression(self, conditions: Conditions) -> BooleanExpression:
-        total: BooleanExpression = AlwaysFalse()
-        for conjunction in conditions:
-            every: BooleanExpression = AlwaysTrue()
-            for name, operator, value in conjunction:
-                every = And(every, self._condition(name, operator, value))
-            total = Or(total, every)
-        return total
 
     def _condition(self, name: str, operator: str, value: Any) -> BooleanExpression:
         kind = self.schema.field(name).type
