@@ -15,7 +15,13 @@ from partwise.errors import ColumnError
 from partwise.sources.sql.databases import TypedColumn, quoted_name
 
 _VIEW = "temp.partwise_query"
-_KINDS = ("integer", "real", "text", "blob")
+_TYPES = {
+    "integer": pa.int64(),
+    "real": pa.float64(),
+    "text": pa.string(),
+    "blob": pa.binary(),
+}
+"""Of the kinds that a value of SQLite may be of."""
 _AT_ONCE = 300
 """Columns of one scan; a statement may have 2,000 results."""
 _FIRST = {"int64": "0", "double": "0.0", "string": "''", "binary": "x''"}
@@ -40,7 +46,7 @@ def sqlite_columns(cursor: Any, source: str) -> tuple[list[TypedColumn], int, in
         rows = counted[0]
         for place, (name, words) in enumerate(some):
             *counts, text_bytes = counted[1 + 5 * place : 6 + 5 * place]
-            columns.append(_column(name, words, dict(zip(_KINDS, counts, strict=True))))
+            columns.append(_column(name, words, dict(zip(_TYPES, counts, strict=True))))
             size_bytes += text_bytes + 8 * rows
     return columns, rows, size_bytes
 
@@ -48,7 +54,7 @@ def sqlite_columns(cursor: Any, source: str) -> tuple[list[TypedColumn], int, in
 def _scan(cursor: Any, names: Sequence[str]) -> list[int]:
     parts = ["count(*)"]
     for quoted in map(quoted_name, names):
-        parts += [f"coalesce(sum(typeof({quoted}) = '{kind}'), 0)" for kind in _KINDS]
+        parts += [f"coalesce(sum(typeof({quoted}) = '{kind}'), 0)" for kind in _TYPES]
         bulky = f"CASE WHEN typeof({quoted}) IN ('text', 'blob') THEN length({quoted}) END"
         parts.append(f"coalesce(sum({bulky}), 0)")
     listed = ", ".join(f"{part} AS c{place}" for place, part in enumerate(parts))
@@ -58,7 +64,7 @@ def _scan(cursor: Any, names: Sequence[str]) -> list[int]:
 
 def _column(name: str, declared: str, counts: dict[str, int]) -> TypedColumn:
     quoted = quoted_name(name)
-    there = [kind for kind in _KINDS if counts[kind]]
+    there = [kind for kind in _TYPES if counts[kind]]
     numeric = set(there) <= {"integer", "real"}
     if len(there) > 1 and not numeric:
         found = ", ".join(f"{counts[kind]} of type {kind}" for kind in there)
@@ -67,25 +73,17 @@ def _column(name: str, declared: str, counts: dict[str, int]) -> TypedColumn:
             f"CAST({quoted} AS TEXT) AS {quoted}, or leave the others out with WHERE."
         )
     own = affinity(declared)
-    kind = there[0] if there and not numeric else own
-    if numeric and there:
-        whole = there == ["integer"] and own not in ("real", "numeric")
-        kind = "integer" if whole else "real"
-    match kind:
-        case "integer":
-            return TypedColumn(
-                name, pa.int64(), quoted if own == "integer" else f"CAST({quoted} AS INTEGER)"
-            )
-        case "text" | "":
-            return TypedColumn(
-                name, pa.string(), quoted if own == "text" else f"CAST({quoted} AS TEXT)"
-            )
-        case "blob":
-            return TypedColumn(name, pa.binary(), quoted)
-        case _:
-            return TypedColumn(
-                name, pa.float64(), quoted if own == "real" else f"CAST({quoted} AS REAL)"
-            )
+    if not there:
+        kind = {"numeric": "real", "": "text"}.get(own, own)
+    elif numeric:
+        is_whole = there == ["integer"] and own not in ("real", "numeric")
+        kind = "integer" if is_whole else "real"
+    else:
+        kind = there[0]
+    # Bytes are given as they are, whatever their column was declared as.
+    is_as_stored = kind in (own, "blob")
+    expression = quoted if is_as_stored else f"CAST({quoted} AS {kind.upper()})"
+    return TypedColumn(name, _TYPES[kind], expression)
 
 
 def affinity(declared: str) -> str:
