@@ -418,12 +418,8 @@ def _open_orc(file: FoundFile) -> Any:
 
 def _orc_bytes(orc: Any) -> dict[str, int]:
     """Estimate the Arrow memory of each column; those of varying width share the file's content."""
-    widths: dict[str, int] = {}
-    for field in orc.schema:
-        try:
-            widths[field.name] = field.type.bit_width
-        except ValueError:
-            widths[field.name] = 0
+    schema = orc.schema
+    widths = {name: _value_bits(schema, name) for name in schema.names}
     varying = sum(not width for width in widths.values())
     shared = orc.nrows * 4 + orc.content_length // max(1, varying)
     return {name: orc.nrows * width // 8 if width else shared for name, width in widths.items()}
