@@ -18,6 +18,7 @@ from partwise.errors import ColumnError, PartwiseError, SourceError
 from partwise.redaction import without_secrets
 from partwise.sources.fragments import Fragment, LocalFragment, OpaqueRows
 from partwise.sources.frames.tables import check_polars_types, table_of
+from partwise.sources.sql.databases import quoted_name
 from partwise.tables.column_names import check_unique_names
 from partwise.tables.filters import Conditions, filter_expression
 
@@ -134,7 +135,7 @@ def _duckdb_rows(relation: Any) -> StreamRows:
     what = "DuckDB relation"
 
     def chosen(names: Sequence[str]) -> Any:
-        return relation.project(", ".join(map(_quoted, names)))
+        return relation.project(", ".join(map(quoted_name, names)))
 
     def parts(names: Sequence[str], _: Conditions | None) -> list[Any]:
         # Of no columns a query has no rows.
@@ -153,19 +154,16 @@ def _duckdb_rows(relation: Any) -> StreamRows:
     return StreamRows(empty.schema, parts)
 
 
-def _quoted(name: str) -> str:
-    return '"{}"'.format(name.replace('"', '""'))
-
-
 def _duckdb_column(name: str, kind: Any) -> str:
     """Return the expression of a column, in a type of which DuckDB gives Arrow the values."""
     word = _FROM_DUCKDB.get(str(kind))
     if word is None and re.search(rf"\b({'|'.join(_FROM_DUCKDB)})\b", str(kind)):
         raise ColumnError(
             f"Column {name!r} of the DuckDB relation is of type {kind}, of which Arrow gets other "
-            f"values than it has: cast it, such as CAST({_quoted(name)} AS VARCHAR)."
+            f"values than it has: cast it, such as CAST({quoted_name(name)} AS VARCHAR)."
         )
-    return _quoted(name) if word is None else f"CAST({_quoted(name)} AS {word}) AS {_quoted(name)}"
+    quoted = quoted_name(name)
+    return quoted if word is None else f"CAST({quoted} AS {word}) AS {quoted}"
 
 
 def _polars_rows(frame: Any) -> StreamRows:
