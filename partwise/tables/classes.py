@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from partwise.errors import ColumnError
 from partwise.tables.column_types import is_number, is_text
+from partwise.tables.dictionaries import comparable
 
 ClassValue = bool | int | str
 """A class as settings name it; text stands for a value of the label's type, as on a command
@@ -78,15 +79,13 @@ def class_places(name: str, column: pa.ChunkedArray, classes: Sequence[ClassValu
     Double, shape (n,), NaN where the label is null or NaN. ColumnError where a value is none of the
     classes, or the types do not fit.
     """
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_null(column.type):
+    values = comparable(column)
+    if pa.types.is_null(values.type):
         return np.full(len(column), np.nan)
     places_of = {
         each: place
         for place, each in enumerate(class_array(name, column.type, classes).to_pylist())
     }
-    values = _comparable(column)
     distinct = values.unique()
     # As numbers of Python, which compare exactly, also across types.
     known = pa.array([places_of.get(each) for each in distinct.to_pylist()], pa.float64())
@@ -94,25 +93,13 @@ def class_places(name: str, column: pa.ChunkedArray, classes: Sequence[ClassValu
     missing = pc.is_null(values, nan_is_null=True)
     others = pc.and_(pc.is_null(places), pc.invert(missing))
     if pc.any(others).as_py():
-        wrong = column.filter(others)[0].as_py()
+        wrong = values.filter(others)[0].as_py()
         raise ColumnError(
             f"The label {name!r} has the class {wrong!r}, which is none of {list(classes)}: name "
             "all classes of the run in classes."
         )
     found: np.ndarray = places.to_numpy()
     return found
-
-
-def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column in a type of the same values that Arrow can look up."""
-    kind = column.type
-    if is_text(kind):
-        return column.cast(pa.large_string())
-    if pa.types.is_floating(kind):
-        return column.cast(pa.float64())
-    if pa.types.is_decimal(kind) and kind.bit_width < 128:
-        return column.cast(pa.decimal128(kind.precision, kind.scale))
-    return column
 
 
 def with_classes(categories: pa.Table | None, label: str, classes: pa.Array) -> pa.Table:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from partwise.errors import ColumnError, SourceError
 from partwise.tables.category_orders import GrowingDictionary, settled
+from partwise.tables.column_types import comparable_type
 
 
 def _plain_field(field: pa.Field) -> pa.Field:
@@ -93,16 +94,20 @@ def decoded(array: pa.Array) -> pa.Array:
         # `run_ends` and `values` are those of the whole array, also where this is a slice of it.
         rows = np.arange(array.offset, array.offset + len(array))
         runs = np.searchsorted(array.run_ends.to_numpy(), rows, side="right")
-        values = array.values
-        if pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type):
-            values = values.cast(plain_storage(values.type))
-        return values.take(pa.array(runs))
-    if pa.types.is_dictionary(array.type):
-        values = array.dictionary
-        if pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type):
-            values = values.cast(plain_storage(values.type))
-        return values.take(array.indices)
-    return array
+        values, places = array.values, pa.array(runs)
+    elif pa.types.is_dictionary(array.type):
+        values, places = array.dictionary, array.indices
+    else:
+        return array
+    if _holds_views(values.type):
+        values = values.cast(plain_storage(values.type))
+    return values.take(places)
+
+
+def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column as Arrow can compare values, look them up and sort them, if it can."""
+    kind = comparable_type(plain_storage(column.type))
+    return pa.chunked_array([decoded(chunk).cast(kind) for chunk in column.chunks], kind)
 
 
 def without_null_values(array: pa.DictionaryArray) -> pa.DictionaryArray:

@@ -4,8 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import ColumnError
-from partwise.tables.column_types import comparable_type
-from partwise.tables.dictionaries import decoded, plain_storage
+from partwise.tables.dictionaries import comparable
 
 
 def sortable(column: pa.ChunkedArray, what: str) -> pa.ChunkedArray:
@@ -20,8 +19,7 @@ def sortable(column: pa.ChunkedArray, what: str) -> pa.ChunkedArray:
     if pa.types.is_dictionary(kind) and kind.ordered:
         codes = [chunk.indices for chunk in column.unify_dictionaries().chunks]
         return pa.chunked_array(codes, kind.index_type)
-    plain = comparable_type(plain_storage(kind))
-    column = pa.chunked_array([decoded(chunk).cast(plain) for chunk in column.chunks], plain)
+    column = comparable(column)
     try:
         pc.sort_indices(column.slice(0, 1))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
@@ -29,6 +27,6 @@ def sortable(column: pa.ChunkedArray, what: str) -> pa.ChunkedArray:
             f"{what} is {kind}, whose values have no order: name a column of numbers, times or "
             "text."
         ) from error
-    if pa.types.is_floating(plain):
-        return pc.if_else(pc.is_nan(column), pa.scalar(None, plain), column)
+    if pa.types.is_floating(column.type):
+        return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     return column

@@ -206,6 +206,10 @@ def test_classes_that_do_not_fit_are_refused_before_any_work(task, settings, kin
 def test_a_value_that_is_no_class_fails_its_partition(wrong):
     with pytest.raises(ColumnError, match=f"has the class {wrong!r}, which is none of"):
         class_places("y", pa.chunked_array([["a", None], [wrong]]), ("a", "b"))
+    # Text of polars is views, from which Arrow takes no rows.
+    views = pa.array(["a", wrong], pa.string_view())
+    with pytest.raises(ColumnError, match=f"has the class {wrong!r}, which is none of"):
+        class_places("y", pa.chunked_array([views]), ("a", "b"))
     with pytest.raises(ColumnError, match=r"has the class 1.5"):
         class_places("y", pa.chunked_array([[1.0, None, np.nan, 1.5]]), (1, 2))
 
