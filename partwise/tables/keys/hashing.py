@@ -12,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.errors import ColumnError
+from partwise.tables.keys.key_classes import KeyClass, key_class_of
 
-_CLASS_NAMES = """integer string float boolean timestamp timestamp_tz date time duration decimal
-binary null"""
 _SALTS = {
-    name: np.uint64(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"))
-    for name in _CLASS_NAMES.split()
+    each: np.uint64(int.from_bytes(hashlib.sha256(each.encode()).digest()[:8], "little"))
+    for each in KeyClass
 }
 # A word loop over one text of a megabyte would take 131,072 numpy calls.
 _LONG_TEXT = 512
@@ -108,13 +107,12 @@ def decimal_text(value: Decimal) -> str:
     return f"{'-' * sign}{stripped}E{int(exponent) + len(text) - len(stripped)}"
 
 
-def _hash_distinct(array: pa.Array, name: str) -> np.ndarray:
+def _hash_distinct(array: pa.Array, name: str, salt: np.uint64) -> np.ndarray:
     """Hash text, bytes and decimals: each distinct value once, then spread over the rows."""
     encoded = array.dictionary_encode(null_encoding="mask")
     values = encoded.dictionary
     if pa.types.is_decimal(array.type):
         values = pa.array([decimal_text(value) for value in values.to_pylist()], pa.string())
-        salt = _SALTS["decimal"]
     elif pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         # Arrow takes text from files as it is; what is not UTF-8 has no Python value.
         try:
@@ -124,9 +122,6 @@ def _hash_distinct(array: pa.Array, name: str) -> np.ndarray:
                 f"Key column {name!r} holds text that is not valid UTF-8: "
                 "repair it, or cast the column to binary."
             ) from exc
-        salt = _SALTS["string"]
-    else:
-        salt = _SALTS["binary"]
     if not len(values):
         return np.zeros(len(array), np.uint64)
     codes = encoded.indices.fill_null(0) if encoded.null_count else encoded.indices
@@ -136,28 +131,23 @@ def _hash_distinct(array: pa.Array, name: str) -> np.ndarray:
 
 def hash_column(array: pa.Array, name: str) -> np.ndarray:
     """Hash one normalized key column of n rows: uint64, shape (n,)."""
-    kind = array.type
-    if pa.types.is_null(kind):
-        hashes = np.zeros(len(array), np.uint64)
-    elif pa.types.is_integer(kind):
-        hashes = _hash_words(_fixed_width(array, "<u8"), _SALTS["integer"])
-    elif pa.types.is_floating(kind):
-        hashes = _hash_words(_fixed_width(array, "<u8"), _SALTS["float"])
-    elif pa.types.is_boolean(kind):
-        bits = array.fill_null(False).cast(pa.uint8())
-        hashes = _hash_words(_fixed_width(bits, "u1"), _SALTS["boolean"])
-    elif pa.types.is_timestamp(kind):
-        salt = _SALTS["timestamp" if kind.tz is None else "timestamp_tz"]
-        hashes = _hash_instants(array, salt)
-    elif pa.types.is_time(kind):
-        hashes = _hash_instants(array, _SALTS["time"])
-    elif pa.types.is_duration(kind):
-        hashes = _hash_instants(array, _SALTS["duration"])
-    elif pa.types.is_date(kind):
-        hashes = _hash_words(_fixed_width(array, "<i4").astype(np.int64), _SALTS["date"])
-    else:
-        hashes = _hash_distinct(array, name)
+    key_class = key_class_of(name, array.type)
+    salt = _SALTS[key_class]
+    match key_class:
+        case KeyClass.NULL:
+            hashes = np.zeros(len(array), np.uint64)
+        case KeyClass.INTEGER | KeyClass.FLOAT:
+            hashes = _hash_words(_fixed_width(array, "<u8"), salt)
+        case KeyClass.BOOLEAN:
+            bits = array.fill_null(False).cast(pa.uint8())
+            hashes = _hash_words(_fixed_width(bits, "u1"), salt)
+        case KeyClass.DATE:
+            hashes = _hash_words(_fixed_width(array, "<i4").astype(np.int64), salt)
+        case KeyClass.STRING | KeyClass.BINARY | KeyClass.DECIMAL:
+            hashes = _hash_distinct(array, name, salt)
+        case _:
+            hashes = _hash_instants(array, salt)
     # Last: what stands under a null was hashed too.
     if array.null_count:
-        hashes[array.is_null().to_numpy(zero_copy_only=False)] = _SALTS["null"]
+        hashes[array.is_null().to_numpy(zero_copy_only=False)] = _SALTS[KeyClass.NULL]
     return hashes
