@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.errors import ColumnError
-from partwise.sources.descriptions import Source, SourceDescription
+from partwise.sources.descriptions import Source, SourceDescription, read_rows
 from partwise.sources.fragments import Fragment, Place, Selection
 from partwise.tables.column_names import columns_there
 from partwise.tables.keys.hashing import mix
@@ -121,13 +121,7 @@ class DerivedSource:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Read all rows, from the first one again at each call."""
-        none = True
-        for fragment in self.fragments():
-            for batch in fragment.batches():
-                none = False
-                yield batch
-        if none:
-            self.refuse_empty()
+        return read_rows(self)
 
     def buckets(self) -> frozenset[str]:
         """The buckets that the rows are read from."""

@@ -69,3 +69,14 @@ class Source(Protocol):
 
     def description(self) -> SourceDescription:
         """What is known of the source before its rows are read."""
+
+
+def read_rows(source: Source) -> Iterator[pa.RecordBatch]:
+    """Read the fragments of a source; its own error where the filter leaves no row."""
+    none = True
+    for fragment in source.fragments():
+        for batch in source.selection.batches(fragment):
+            none = False
+            yield batch
+    if none:
+        source.refuse_empty()

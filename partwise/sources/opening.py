@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from partwise.errors import ColumnError, InputError, NoRowsError, SourceError
 from partwise.formatting import shortened
 from partwise.renamed import block_of_today
-from partwise.sources.descriptions import Source, SourceDescription
+from partwise.sources.descriptions import Source, SourceDescription, read_rows
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.rows import FileRows
 from partwise.sources.fragments import Fragment, Rows, Selection, is_known
@@ -148,13 +148,7 @@ class _SelectedSource:
         return self.rows.buckets()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        none = True
-        for fragment in self.fragments():
-            for batch in self.selection.batches(fragment):
-                none = False
-                yield batch
-        if none:
-            self.refuse_empty()
+        return read_rows(self)
 
     def refuse_empty(self) -> None:
         if self.only is not None:
