@@ -23,23 +23,21 @@ def opened_ipc(
     decompressed. SourceError, before a batch is given, where the file was written to meanwhile.
     """
     source = file.open()
-    options = None
+    opened: Any = pa.ipc.open_file
     try:
-        reader = pa.ipc.open_file(source)
-        if names is not None:
-            # Opened twice: the places of the fields are known only once the schema is.
-            options = _only(reader.schema, names)
-            reader = pa.ipc.open_file(source, options=options)
+        reader = opened(source)
     except pa.ArrowInvalid as exc:
         if "Not an Arrow file" not in str(exc):
             raise
+        opened = pa.ipc.open_stream
         source.seek(0)
-        stream = pa.ipc.open_stream(source)
-        if names is not None:
-            options = _only(stream.schema, names)
-            source.seek(0)
-            stream = pa.ipc.open_stream(source, options=options)
-        yield stream.schema, 0, _unchanged(file, stream)
+        reader = opened(source)
+    if names is not None:
+        # Opened twice: the places of the fields are known only once the schema is.
+        source.seek(0)
+        reader = opened(source, options=_only(reader.schema, names))
+    if opened is pa.ipc.open_stream:
+        yield reader.schema, 0, _unchanged(file, reader)
         return
     count = reader.num_record_batches
     asked = range(count) if pieces is None else pieces
