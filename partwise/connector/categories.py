@@ -5,8 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from partwise.tables.categories import with_one_order
-from partwise.tables.dictionaries import decoded, readable_type
+from partwise.tables.categories import with_one_dictionary
+from partwise.tables.dictionaries import readable_type
 from partwise.tables.schemas import cast_batch
 
 
@@ -21,10 +21,9 @@ def with_categories_once(table: pa.Table) -> pa.Table:
     if schema != table.schema:
         batches = [cast_batch(batch, schema, {}, "the table") for batch in table.to_batches()]
         table = pa.Table.from_batches(batches, schema=schema)
-    table = with_joinable_categories(table).unify_dictionaries()
-    for index, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type) and not _is_plain(table.column(index)):
-            table = _encoded_again(table, index)
+    for index, column in enumerate(table.columns):
+        if pa.types.is_dictionary(column.type) and not _has_one_dictionary(column):
+            table = with_one_dictionary(table, index)
     return table
 
 
@@ -40,25 +39,17 @@ def with_joinable_categories(table: pa.Table) -> pa.Table:
         first, *others = [chunk.dictionary for chunk in column.chunks]
         differ = column.type.ordered and not all(other.equals(first) for other in others)
         if differ or any(known.null_count for known in (first, *others)):
-            table = _encoded_again(table, index)
+            table = with_one_dictionary(table, index)
     return table
 
 
-def _encoded_again(table: pa.Table, index: int) -> pa.Table:
-    field, column = table.schema.field(index), table.column(index)
-    if field.type.ordered:
-        return with_one_order(table, index)
-    chunks = [decoded(chunk) for chunk in column.chunks]
-    values = pa.chunked_array(chunks, field.type.value_type)
-    encoded = values.dictionary_encode().unify_dictionaries()
-    return table.set_column(index, field.with_type(encoded.type), encoded)
-
-
-def _is_plain(column: pa.ChunkedArray) -> bool:
+def _has_one_dictionary(column: pa.ChunkedArray) -> bool:
+    """Whether all chunks have one dictionary, with each value once and without nulls."""
     if not column.num_chunks:
         return True
-    dictionary = column.chunk(0).dictionary
-    return dictionary.null_count == 0 and len(dictionary.unique()) == len(dictionary)
+    first, *others = [chunk.dictionary for chunk in column.chunks]
+    is_one = all(other.equals(first) for other in others)
+    return is_one and not first.null_count and len(first.unique()) == len(first)
 
 
 def categories_of(column: pa.ChunkedArray) -> pa.Array:

@@ -163,8 +163,8 @@ def _cast_apart(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return found
 
 
-def with_one_order(table: pa.Table, index: int) -> pa.Table:
-    """Return a table with one dictionary of an ordered column: each value once, without nulls."""
+def with_one_dictionary(table: pa.Table, index: int) -> pa.Table:
+    """Return a table with one dictionary of a column: each value once, without nulls."""
     kind = table.schema.field(index).type
     plain = pa.dictionary(kind.index_type, plain_storage(kind.value_type), kind.ordered)
     joined = one_dictionary([chunk.dictionary for chunk in table.column(index).chunks], plain)
