@@ -196,17 +196,20 @@ def merge_parts(
     if all_keys is None or not len(key_hashes):
         _refuse_empty(source, dropped)
     merged = merge_dictionaries(division.selection.schema, [p.index.dictionaries for p in parts])
-    # In the order in which `_shards` numbers those that differ.
-    own = [
-        p.index.dictionaries for p in parts if not same_dictionaries(p.index.dictionaries, merged)
-    ]
-    write_dictionaries(dictionaries_path, [merged, *own])
+    numbers, batches = [], [merged]
+    for part in parts:
+        if same_dictionaries(own := part.index.dictionaries, merged):
+            numbers.append(0)
+        else:
+            numbers.append(len(batches))
+            batches.append(own)
+    write_dictionaries(dictionaries_path, batches)
     filled = frozenset().union(*(part.index.filled for part in parts))
     names = frozenset(division.selection.schema.names)
     return ShardedRows(
         key_columns=division.key_columns,
         n_shards=division.n_shards,
-        shards=_shards(parts, by_shard, division, merged, dictionaries_path),
+        shards=_shards(parts, numbers, by_shard, division, dictionaries_path),
         rows=int(key_rows.sum()),
         key_hashes=key_hashes,
         key_rows=key_rows,
@@ -237,19 +240,17 @@ def _refuse_empty(source: Source, dropped: int) -> NoReturn:
 
 def _shards(
     parts: Sequence[IndexedPart],
+    dictionaries: Sequence[int],
     keyed: dict[int, list[KeyedRows]],
     division: Division,
-    merged: pa.RecordBatch,
     dictionaries_path: str,
 ) -> tuple[UnsortedShard, ...]:
+    """Return the shards; `dictionaries`: which batch of the file the codes of each part are of."""
     rows = np.zeros(division.n_shards, np.int64)
     sizes = np.zeros(division.n_shards, np.int64)
     written: dict[int, list[ShardRows]] = {}
-    others = 0
-    for part in parts:
+    for part, own in zip(parts, dictionaries, strict=True):
         index = part.index
-        differs = not same_dictionaries(index.dictionaries, merged)
-        others += differs
         rows += np.bincount(index.shards, index.rows, division.n_shards).astype(np.int64)
         sizes += np.bincount(index.shards, index.spans[:, 1], division.n_shards).astype(np.int64)
         # Stable, so that the messages of a shard keep the order of the source.
@@ -261,7 +262,7 @@ def _shards(
                 positions=index.positions[places],
                 spans=index.spans[places],
                 digests=None if index.digests is None else index.digests[places],
-                dictionaries=others if differs else 0,
+                dictionaries=own,
             )
             written.setdefault(number, []).append(here)
     for number, fragments in keyed.items():
