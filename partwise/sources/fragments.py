@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import pyarrow as pa
 
@@ -109,32 +109,20 @@ class OpaqueRows:
         return frozenset()
 
 
-class OpaqueFragment:
-    """A fragment of whose keys nothing is known."""
-
-    __slots__ = ()
-
-    @property
-    def known(self) -> Mapping[str, pa.Scalar]:
-        """Nothing is known of keys."""
-        return {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalFragment(OpaqueFragment):
-    """Batches that only this process can read."""
+class LocalFragment:
+    """Batches that only this process can read; nothing is known of their keys."""
 
     stream: Callable[[], Iterator[pa.RecordBatch]]
-    rows: int | None
-    size_bytes: int
-
-    @property
-    def place(self) -> Place:
-        """Here."""
-        return "here"
+    rows: int | None = None
+    size_bytes: int = 0
+    what: str = "data in memory"
+    """What messages call it."""
+    known: ClassVar[Mapping[str, pa.Scalar]] = {}
+    place: ClassVar[Place] = "here"
 
     def __str__(self) -> str:
-        return "data in memory"
+        return self.what
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Read its rows."""

@@ -1,13 +1,15 @@
 """Dask DataFrames as rows: each partition is read by the worker that computes it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from operator import eq, ge, gt, le, lt
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
 from partwise.errors import ColumnError
-from partwise.sources.fragments import Fragment, OpaqueFragment, OpaqueRows, Place
+from partwise.sources.fragments import Fragment, LocalFragment, OpaqueRows, Place
 from partwise.sources.frames.tables import check_column_names, pandas_table
 from partwise.tables.comparisons import comparison
 from partwise.tables.filters import Conditions
@@ -18,71 +20,42 @@ if TYPE_CHECKING:
     from dask.delayed import Delayed
 
 _ROWS_AT_ONCE = 262_144
+_PARTITION = "a partition of the Dask frame"
+_COMPARE = {"=": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DaskPart(OpaqueFragment):
-    """A computed partition of a Dask DataFrame: a fragment in the process that computed it."""
-
-    frame: "pd.DataFrame"
-    schema: pa.Schema
-    """Of the batches that it gives."""
-
-    @property
-    def place(self) -> Place:
-        """Here: whoever has it has its rows."""
-        return "here"
-
-    @property
-    def rows(self) -> int:
-        """How many rows it has."""
-        return len(self.frame)
-
-    @property
-    def size_bytes(self) -> int:
-        """Its size as pandas has it."""
-        return int(self.frame.memory_usage(deep=False).sum())
-
-    def __str__(self) -> str:
-        return "a partition of the Dask frame"
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Turn its rows into Arrow."""
-        for start in range(0, len(self.frame), _ROWS_AT_ONCE):
-            table = pandas_table(self.frame.iloc[start : start + _ROWS_AT_ONCE])
-            for batch in table.select(self.schema.names).to_batches():
-                yield cast_batch(batch, self.schema, {}, "the Dask frame")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaskFragment(OpaqueFragment):
-    """A partition of a Dask DataFrame that is still to be computed."""
+class DaskFragment:
+    """A partition of a Dask DataFrame, of which nothing is known before it is computed."""
 
     task: "Delayed"
-    """Becomes a `DaskPart` on the worker that computes it."""
-
-    @property
-    def place(self) -> Place:
-        """In a task of the cluster that the frame belongs to."""
-        return "cluster"
-
-    @property
-    def rows(self) -> None:
-        """Not known before it is computed."""
-        return
-
-    @property
-    def size_bytes(self) -> int:
-        """0: not known before it is computed."""
-        return 0
+    """Becomes a `LocalFragment` on the worker of its cluster that computes it."""
+    rows: ClassVar[int | None] = None
+    size_bytes: ClassVar[int] = 0
+    known: ClassVar[Mapping[str, pa.Scalar]] = {}
+    place: ClassVar[Place] = "cluster"
 
     def __str__(self) -> str:
-        return "a partition of the Dask frame"
+        return _PARTITION
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Compute this partition, fetch it to this process and read it."""
-        part: DaskPart = self.task.compute()
+        part: LocalFragment = self.task.compute()
         return part.batches()
+
+
+def _computed(frame: "pd.DataFrame", schema: pa.Schema) -> LocalFragment:
+    """Return a partition in the process that has computed it."""
+    size_bytes = int(frame.memory_usage(deep=False).sum())
+    stream = partial(_batches, frame, schema)
+    return LocalFragment(stream=stream, rows=len(frame), size_bytes=size_bytes, what=_PARTITION)
+
+
+def _batches(frame: "pd.DataFrame", schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for start in range(0, len(frame), _ROWS_AT_ONCE):
+        table = pandas_table(frame.iloc[start : start + _ROWS_AT_ONCE])
+        for batch in table.select(schema.names).to_batches():
+            yield cast_batch(batch, schema, {}, "the Dask frame")
 
 
 class DaskRows(OpaqueRows):
@@ -105,13 +78,9 @@ class DaskRows(OpaqueRows):
         frame = _filtered(self._frame, conditions, self.schema)
         frame = frame[[name for name in frame.columns if name in names]]
         return [
-            DaskFragment(task=delayed(_part, pure=False)(part, schema))
+            DaskFragment(task=delayed(_computed, pure=False)(part, schema))
             for part in frame.to_delayed()
         ]
-
-
-def _part(frame: "pd.DataFrame", schema: pa.Schema) -> DaskPart:
-    return DaskPart(frame=frame, schema=schema)
 
 
 def _filtered(frame: Any, conditions: Conditions | None, schema: pa.Schema) -> Any:
@@ -128,22 +97,10 @@ def _filtered(frame: Any, conditions: Conditions | None, schema: pa.Schema) -> A
             continue
         kind = schema.field(name).type
         sign, scalar = comparison(name, kind, operator, value)
-        if scalar is None:
-            continue
-        # Of another type, pandas would make doubles of both sides, or numbers of 32 bits.
-        wanted = kind.to_pandas_dtype()(scalar.as_py())
-        column = frame[name]
-        match sign:
-            case "=":
-                frame = frame[column == wanted]
-            case "<":
-                frame = frame[column < wanted]
-            case "<=":
-                frame = frame[column <= wanted]
-            case ">":
-                frame = frame[column > wanted]
-            case ">=":
-                frame = frame[column >= wanted]
+        if scalar is not None and sign in _COMPARE:
+            # Of another type, pandas would make doubles of both sides, or numbers of 32 bits.
+            wanted = kind.to_pandas_dtype()(scalar.as_py())
+            frame = frame[_COMPARE[sign](frame[name], wanted)]
     return frame
 
 

@@ -67,10 +67,7 @@ class StreamRows(OpaqueRows):
         keys: Sequence[str] = (),  # noqa: ARG002 (nothing is known of them)
     ) -> list[Fragment]:
         """The parts, which are read in this process."""
-        return [
-            LocalFragment(stream=part, rows=None, size_bytes=0)
-            for part in self._parts(names, conditions)
-        ]
+        return [LocalFragment(stream=part) for part in self._parts(names, conditions)]
 
 
 def stream_rows(data: Any) -> StreamRows | None:

@@ -56,12 +56,13 @@ class TableRows(OpaqueRows):
     ) -> list[Fragment]:
         """The table as one part."""
         table = self.table.select(list(names))
-        whole = LocalFragment(
-            stream=lambda: iter(table.to_batches(max_chunksize=_BATCH_ROWS)),
-            rows=self.rows,
-            size_bytes=int(table.nbytes),
-        )
-        return [whole]
+        return [
+            LocalFragment(
+                stream=lambda: iter(table.to_batches(max_chunksize=_BATCH_ROWS)),
+                rows=self.rows,
+                size_bytes=int(table.nbytes),
+            )
+        ]
 
 
 class _HashSink:

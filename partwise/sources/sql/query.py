@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -209,12 +210,8 @@ class QueryRows(OpaqueRows):
     ) -> list[Fragment]:
         """The whole query: it is read by the driver, so that its password is nowhere else."""
         self._check(names)
-        whole = LocalFragment(
-            stream=lambda: self.batches(names, conditions),
-            rows=None,
-            size_bytes=self.size_bytes(names),
-        )
-        return [whole]
+        read = partial(self.batches, names, conditions)
+        return [LocalFragment(stream=read, size_bytes=self.size_bytes(names))]
 
     def batches(
         self, names: Sequence[str], conditions: Conditions | None = None
