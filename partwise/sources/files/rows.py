@@ -232,12 +232,8 @@ class FileRows:
             return self
         said = ", ".join(f"{name}={value!r}" for name, value in taken.items())
         logger.info("%s is read with %s, as in the training run.", self._files[0].path, said)
-        requested = (
-            dataclasses.replace(self._requested, csv=asked)
-            if isinstance(asked, CsvOptions)
-            else dataclasses.replace(self._requested, excel=asked)
-        )
-        return FileRows(requested, self._files)
+        changed: dict[str, Any] = {kind: asked}
+        return FileRows(dataclasses.replace(self._requested, **changed), self._files)
 
     def keyed_by(self, classes: Mapping[str, str]) -> "FileRows":
         """The rows with key columns as text whose numbers are written as codes, such as 01.
