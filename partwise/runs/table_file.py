@@ -133,7 +133,7 @@ def _csv_type(kind: pa.DataType) -> pa.DataType:
         return pa.float64()
     if pa.types.is_float16(kind):
         return pa.float32()
-    return pa.string() if pa.types.is_string_view(kind) or _is_written_as_text(kind) else kind
+    return pa.string() if _is_written_as_text(kind) else kind
 
 
 def _is_written_as_text(kind: pa.DataType) -> bool:
@@ -142,7 +142,6 @@ def _is_written_as_text(kind: pa.DataType) -> bool:
         or pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)
         or pa.types.is_fixed_size_binary(kind)
-        or pa.types.is_binary_view(kind)
         or isinstance(kind, pa.BaseExtensionType)
     )
 

@@ -20,8 +20,8 @@ COLUMNS = {
         ["1.500000001", "2305843009.213694"],
     ),
     "a long span": (pa.array([2**55, None], pa.duration("s")), ["3.602879701896397e+16", ""]),
-    "texts": (pa.array(["a,b", None], pa.string_view()), ["a,b", ""]),
-    "bytes": (pa.array([b"\x01\xff", None], pa.binary_view()), ["01ff", ""]),
+    "texts": (pa.array(["a,b", None], pa.string()), ["a,b", ""]),
+    "bytes": (pa.array([b"\x01\xff", None], pa.binary()), ["01ff", ""]),
     "ids": (
         pa.ExtensionArray.from_storage(pa.uuid(), pa.array([ID.bytes, None], pa.binary(16))),
         [str(ID), ""],
