@@ -3,7 +3,8 @@
 The caller filters again, so that a condition which a database would see differently is left out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import starmap
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from partwise.tables.comparisons import ALWAYS, NEVER, comparison, equal_values
 from partwise.tables.filters import Conditions
 
 _MOST_VALUES = 10_000
-_ALL = "TRUE"
+_ALL = "1 = 1"
 _ANY = "any"
 """The sign of a condition that null passes as well: to be in no list of none."""
 
@@ -28,18 +29,14 @@ def where_clause(
     if not conjunctions or kind not in ("postgresql", "sqlite"):
         return "", []
     values: list[Any] = []
-    alternatives = []
-    for conditions in conjunctions:
-        parts = []
-        for name, operator, value in conditions:
-            data_type = types[name]
-            if kind == "sqlite":
-                part, bound = _sqlite(quoted_name(name), data_type, operator, value, name)
-                values += bound
-            else:
-                part = _postgresql(quoted_name(name), data_type, operator, value, name)
-            parts.append(part)
-        alternatives.append(" AND ".join(parts))
+
+    def condition(name: str, operator: str, value: Any) -> str:
+        sign, scalars = _compared(name, types[name], operator, value)
+        text, bound = _condition(quoted_name(name), types[name], sign, scalars, kind)
+        values.extend(bound)
+        return text
+
+    alternatives = [" AND ".join(starmap(condition, conditions)) for conditions in conjunctions]
     return " WHERE " + " OR ".join(f"({text})" for text in alternatives), values
 
 
@@ -54,38 +51,39 @@ def _compared(
     return sign, [] if scalar is None else [scalar]
 
 
-def _valueless(column: str, sign: str) -> str:
-    return {ALWAYS: f"{column} IS NOT NULL", NEVER: "1 = 0"}.get(sign, "1 = 1")
-
-
-def _sql_operator(operator: str) -> str:
-    return {"==": "=", "!=": "<>"}.get(operator, operator).upper()
-
-
-def _with_null(operator: str, column: str, text: str) -> str:
-    # As pyarrow has it: a null is in no list.
-    return f"({text} OR {column} IS NULL)" if operator == "not in" else text
-
-
-def _postgresql(column: str, data_type: pa.DataType, operator: str, value: Any, name: str) -> str:
-    kinds = pa.types
-    operator, scalars = _compared(name, data_type, operator, value)
+def _condition(
+    column: str, data_type: pa.DataType, sign: str, scalars: Sequence[pa.Scalar], kind: DatabaseKind
+) -> tuple[str, list[Any]]:
+    """Return a condition as SQL, and the values of its parameters."""
     if not scalars:
-        return _valueless(column, operator)
-    literals = [_literal(scalar) for scalar in scalars]
+        return {ALWAYS: f"{column} IS NOT NULL", NEVER: "1 = 0"}.get(sign, _ALL), []
+    kinds = pa.types
+    literals: list[str | None]
+    values: list[Any] = []
+    if kind == "sqlite":
+        # It reads some decimal fractions inexactly.
+        literals = [None if kinds.is_binary(data_type) else "?"] * len(scalars)
+        values = [scalar.as_py() for scalar in scalars]
+    else:
+        literals = [_literal(scalar) for scalar in scalars]
     if None in literals or len(literals) > _MOST_VALUES:
-        return _ALL
-    left, sign = column, _sql_operator(operator)
-    if kinds.is_string(data_type) and operator not in ("=", "==", "in"):
+        return _ALL, []
+    left = column
+    if kinds.is_string(data_type) and kind == "sqlite":
+        left = f"{column} COLLATE BINARY"
+    elif kinds.is_string(data_type) and sign not in ("=", "in"):
         # Else texts are ordered as the language of the database has it.
         left = f'{column} COLLATE "C"'
     listed = ", ".join(text for text in literals if text is not None)
-    if operator in ("in", "not in"):
-        return _with_null(operator, column, f"{left} {sign} ({listed})")
-    if kinds.is_floating(data_type) and operator in (">", ">="):
+    if sign in ("in", "not in"):
+        text = f"{left} {sign.upper()} ({listed})"
+        # As pyarrow has it: a null is in no list.
+        return (text if sign == "in" else f"({text} OR {column} IS NULL)"), values
+    text = f"{left} {'<>' if sign == '!=' else sign} {listed}"
+    if kinds.is_floating(data_type) and sign in (">", ">=") and kind == "postgresql":
         # For PostgreSQL NaN is the largest number.
-        return f"({left} {sign} {listed} AND {column} <> 'NaN')"
-    return f"{left} {sign} {listed}"
+        text = f"({text} AND {column} <> 'NaN')"
+    return text, values
 
 
 def _literal(scalar: pa.Scalar) -> str | None:
@@ -113,27 +111,3 @@ def _literal(scalar: pa.Scalar) -> str | None:
     if kinds.is_decimal(data_type):
         text = str(value)
     return f"CAST({quoted_text(text)} AS {sql_type})"
-
-
-def _sqlite(
-    column: str, data_type: pa.DataType, operator: str, value: Any, name: str
-) -> tuple[str, list[Any]]:
-    """The condition, with values as parameters: SQLite reads some decimal fractions inexactly."""
-    operator, scalars = _compared(name, data_type, operator, value)
-    if not scalars:
-        return _valueless(column, operator), []
-    values = [scalar.as_py() for scalar in scalars]
-    textual = pa.types.is_string(data_type)
-    if len(values) > _MOST_VALUES or pa.types.is_binary(data_type):
-        return "1", []
-    if textual:
-        left = f"{column} COLLATE BINARY"
-    elif pa.types.is_floating(data_type):
-        left, values = column, [float(item) for item in values]
-    else:
-        left = column
-    sign = _sql_operator(operator)
-    if operator in ("in", "not in"):
-        marks = ", ".join("?" * len(values))
-        return _with_null(operator, column, f"{left} {sign} ({marks})"), values
-    return f"{left} {sign} ?", values
