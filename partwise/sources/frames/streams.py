@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -45,7 +46,6 @@ class StreamRows(OpaqueRows):
         schema: Of the rows.
         parts: Called with the names of columns and a filter, for a list of functions that each
             read a part of the rows.
-        rows: How many there are, where that is known.
     """
 
     def __init__(
@@ -54,10 +54,8 @@ class StreamRows(OpaqueRows):
         parts: Callable[
             [Sequence[str], Conditions | None], list[Callable[[], Iterator[pa.RecordBatch]]]
         ],
-        rows: int | None = None,
     ) -> None:
         self.schema = schema
-        self.rows = rows
         self._parts = parts
 
     def fragments(
@@ -67,7 +65,15 @@ class StreamRows(OpaqueRows):
         keys: Sequence[str] = (),  # noqa: ARG002 (nothing is known of them)
     ) -> list[Fragment]:
         """The parts, which are read in this process."""
-        return [LocalFragment(stream=part) for part in self._parts(names, conditions)]
+        # Of no columns some libraries give no rows.
+        parts = self._parts(list(names) or self.schema.names[:1], conditions)
+        return [LocalFragment(stream=partial(_selected, part, names)) for part in parts]
+
+
+def _selected(
+    part: Callable[[], Iterator[pa.RecordBatch]], names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    return (batch.select(names) for batch in part())
 
 
 def stream_rows(data: Any) -> StreamRows | None:
@@ -131,19 +137,9 @@ def _each(what: str, open_batches: Callable[[], Any]) -> Iterator[Any]:
 def _duckdb_rows(relation: Any) -> StreamRows:
     what = "DuckDB relation"
 
-    def chosen(names: Sequence[str]) -> Any:
-        return relation.project(", ".join(map(quoted_name, names)))
-
     def parts(names: Sequence[str], _: Conditions | None) -> list[Any]:
-        # Of no columns a query has no rows.
-        read = list(names) or relation.columns[:1]
-
-        def stream() -> Iterator[pa.RecordBatch]:
-            reader = chosen(read).to_arrow_reader
-            for batch in _each(what, lambda: reader(_BATCH_ROWS)):
-                yield batch.select(names)
-
-        return [stream]
+        chosen = ", ".join(map(quoted_name, names))
+        return [lambda: _each(what, lambda: relation.project(chosen).to_arrow_reader(_BATCH_ROWS))]
 
     check_unique_names(relation.columns)
     relation = relation.project(", ".join(map(_duckdb_column, relation.columns, relation.types)))
@@ -167,11 +163,9 @@ def _polars_rows(frame: Any) -> StreamRows:
     import polars
 
     def parts(names: Sequence[str], _: Conditions | None) -> list[Any]:
-        read = list(names) or schema.names[:1]
-
         def stream() -> Iterator[pa.RecordBatch]:
-            for piece in _polars_pieces(frame.select(polars.col(name) for name in read)):
-                yield from pa.table(piece).select(names).to_batches()
+            for piece in _polars_pieces(frame.select(polars.col(name) for name in names)):
+                yield from pa.table(piece).to_batches()
 
         return [stream]
 
@@ -257,7 +251,7 @@ class _Stream:
 
     def parts(self, names: Sequence[str], _: Conditions | None) -> list[Any]:
         """The stream as one part."""
-        return [lambda: self._read(list(names))]
+        return [lambda: self._read(names)]
 
     def _read(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         reader = self._next_reader()
