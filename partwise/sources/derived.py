@@ -6,9 +6,9 @@ have rows of another source behind their own.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,25 +31,9 @@ SAMPLE_ROWS = 20_000
 SAMPLE_FRAGMENTS = 32
 
 
-class Marking(Protocol):
-    """Adds a column to the batches of one fragment, and may leave out rows; a value that pickles.
-
-    The column is the last one.
-    """
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the batches with the column."""
-
-
-class Derivation(Protocol):
-    """How a source gets its column; equal ones have equal `repr`."""
-
-    @property
-    def field(self) -> pa.Field:
-        """The column."""
-
-    def derive(self, fragments: Sequence[Fragment], selection: Selection) -> list[Fragment]:
-        """Return fragments with the column."""
+Marking = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""Adds a column, the last one, to the batches of one fragment, and may leave out rows; a value that
+pickles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +79,12 @@ class DerivedFragment:
 
 
 class DerivedSource:
-    """A source with the column of a derivation: a `Source`."""
+    """A source with one column more: a `Source`.
 
-    def __init__(self, base: Source, derivation: Derivation) -> None:
+    `derivation` says how it gets the column; equal ones have equal `repr`.
+    """
+
+    def __init__(self, base: Source, derivation: "_Blocks | _Sample") -> None:
         self._base = base
         self._derivation = derivation
         schema = base.schema.append(derivation.field)
@@ -411,14 +398,8 @@ class _Chosen:
                 # Sorted once more, so that rows stay in the order of the source.
                 chosen = np.sort(np.argsort(hashes, kind="stable")[: self.rows])
                 hashes = hashes[chosen]
-                kept = _taken(kept, chosen)
+                kept = pa.Table.from_batches(kept).take(pa.array(chosen)).to_batches()
         return (_with_value(batch, self.field, self.value) for batch in kept)
-
-
-def _taken(batches: Iterable[pa.RecordBatch], places: np.ndarray) -> list[pa.RecordBatch]:
-    """Return rows of several batches as batches."""
-    taken: list[pa.RecordBatch] = pa.Table.from_batches(batches).take(pa.array(places)).to_batches()
-    return taken
 
 
 def _with_value(batch: pa.RecordBatch, field: pa.Field, value: Any) -> pa.RecordBatch:
