@@ -44,7 +44,6 @@ class _Chosen:
 def _choose(
     table: pa.Table, label: str | None, columns: Sequence[str] | None, weight: str | None
 ) -> _Chosen:
-
     named = [name for name in (label, weight) if name is not None]
     for name in named:
         if name not in table.column_names:
@@ -84,11 +83,6 @@ def plain_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.float32()) if pa.types.is_float16(kind) else column
 
 
-def _category_list(column: pa.ChunkedArray) -> list[Any]:
-    categories: list[Any] = categories_of(column).to_pylist()
-    return categories
-
-
 def lightgbm_dataset(
     table: pa.Table,
     *,
@@ -125,7 +119,7 @@ def lightgbm_dataset(
         if place not in places:
             arrays.append(plain_numbers(column))
             continue
-        own = _category_list(column)
+        own: list[Any] = categories_of(column).to_pylist()
         lists.append(own if known is None else list(known[len(lists)]))
         # Codes mean the same here and in the reference only where both list the same values.
         if lists[-1] == own:
@@ -161,7 +155,7 @@ def xgboost_matrix(
     arrays = [
         with_categories(
             pa.chunked_array([chunk.indices for chunk in column.chunks], column.type.index_type),
-            _category_list(column),
+            categories_of(column).to_pylist(),
         )
         if pa.types.is_dictionary(column.type)
         else plain_numbers(column)
