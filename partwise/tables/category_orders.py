@@ -6,6 +6,7 @@ contradict each other, or do not say which of two values comes first, it has no 
 """
 
 from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 import pyarrow as pa
@@ -110,24 +111,25 @@ def _pairs_of(field: pa.Field, count: int) -> np.ndarray:
 
 
 def _split(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places of the values that come before others, ascending, and those of the others.
-
-    Both are int64, of shape (pairs,).
-    """
+    """Return the places of the values that come before others, and those of the others: int64."""
     return pairs >> _BITS, pairs & (2**_BITS - 1)
 
 
 def _one_order(pairs: np.ndarray, count: int) -> np.ndarray | None:
     """Return the one order of places in which each pair holds; None: there are several, or none."""
-    before, after = _split(pairs)
-    starts = np.searchsorted(before, np.arange(count + 1)).tolist()
-    waits_for = np.bincount(after, minlength=count)
+    sorter: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(range(count), ()))
+    for before, after in zip(*(places.tolist() for places in _split(pairs)), strict=True):
+        sorter.add(after, before)
+    try:
+        sorter.prepare()
+    except CycleError:
+        return None
     found: list[int] = []
-    free = np.flatnonzero(waits_for == 0).tolist()
-    # Of two that are free nothing says which comes first; in a circle none is.
-    while len(free) == 1:
+    while sorter:
+        free = sorter.get_ready()
+        if len(free) > 1:
+            # Nothing says which of them comes first.
+            return None
         found += free
-        later = after[starts[found[-1]] : starts[found[-1] + 1]]
-        waits_for[later] -= 1
-        free = later[waits_for[later] == 0].tolist()
-    return np.array(found, np.int64) if len(found) == count else None
+        sorter.done(*free)
+    return np.array(found, np.int64)
