@@ -15,7 +15,7 @@ from partwise.serving.questions import Values
 from partwise.tables.calendar import SEPARATOR
 from partwise.tables.column_names import check_unique_names
 from partwise.tables.column_types import is_text
-from partwise.tables.dictionaries import plain_storage
+from partwise.tables.dictionaries import without_views
 
 _DATE_LENGTH = len("2026-03-01")
 
@@ -49,17 +49,14 @@ def columns_of_rows(rows: Any) -> tuple[Mapping[str, Any], int]:
         names = dict.fromkeys(name for row in rows for name in row)
         check_unique_names(list(map(str, names)), "The rows have")
         return {str(name): [row.get(name) for row in rows] for name in names}, len(rows)
-    table = _table(rows)
+    table = without_views(_table(rows))
     check_unique_names(table.column_names, "The rows have")
-    arrays = map(_without_views, table.columns)
-    return dict(zip(table.column_names, arrays, strict=True)), table.num_rows
+    return dict(zip(table.column_names, table.columns, strict=True)), table.num_rows
 
 
 def _values(name: str, values: Any) -> Any:
-    if isinstance(values, pa.Array):
-        values = pa.chunked_array([values])
-    if isinstance(values, pa.ChunkedArray):
-        return _without_views(values)
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return without_views(pa.table({name: values})).column(0)
     is_one = isinstance(values, str | bytes | Mapping) or not getattr(values, "ndim", 1)
     if is_one or not isinstance(values, Iterable):
         raise InputError(
@@ -85,13 +82,6 @@ def _table(rows: Any) -> pa.Table:
         f"Rows are a table of Arrow, a frame, a list of objects or a mapping of columns, and not a "
         f"{type(rows).__name__}."
     )
-
-
-def _without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return text and bytes as Arrow takes them everywhere; those of polars are views."""
-    kinds = pa.types
-    is_view = kinds.is_string_view(column.type) or kinds.is_binary_view(column.type)
-    return column.cast(plain_storage(column.type)) if is_view else column
 
 
 def columns_of_json(

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from partwise.errors import RunFormatError
 from partwise.tables.column_types import is_ordered_number, is_text
 from partwise.tables.decimals import cast_values
+from partwise.tables.dictionaries import without_views
 from partwise.tables.local_times import UNITS_A_SECOND
 
 CUTS = 11
@@ -119,14 +120,8 @@ def some_rows(table: pa.Table) -> pa.Table:
     count = table.num_rows
     if count <= MOST_ROWS:
         return table
-    columns = {}
-    for field in table.schema:
-        if kind_of(field.type):
-            column = table.column(field.name)
-            # Views cannot be taken from.
-            is_view = pa.types.is_string_view(field.type)
-            columns[field.name] = column.cast(pa.large_string()) if is_view else column
-    table = pa.table(columns)
+    names = [field.name for field in table.schema if kind_of(field.type)]
+    table = without_views(table.select(names))
     # A row of each stretch, by chance: every n-th would be the same hour of each day.
     steps = np.arange(MOST_ROWS) + np.random.default_rng(count).random(MOST_ROWS)
     return table.take(pa.array((steps * (count / MOST_ROWS)).astype(np.int64).clip(0, count - 1)))
