@@ -10,7 +10,7 @@ import pyarrow as pa
 from partwise.connector.batch_reader import BatchReader
 from partwise.connector.tensor_columns import ColumnForm
 from partwise.errors import ColumnError, InputError
-from partwise.tables.column_types import has_offsets, is_text
+from partwise.tables.column_types import has_offsets
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -51,19 +51,15 @@ def _spec(field: pa.Field, form: ColumnForm, batched: bool) -> Any:
     if form.kind == "lists" and not form.has_nulls:
         item = tf.as_dtype(form.dtype)
         return tf.RaggedTensorSpec((None, None), item) if batched else tf.TensorSpec((None,), item)
-    if form.kind == "values" and _is_tf_string(field.type):
+    # TensorFlow has one type for text and bytes.
+    is_string = has_offsets(field.type) or pa.types.is_fixed_size_binary(field.type)
+    if form.kind == "values" and is_string:
         return tf.TensorSpec(rows, tf.string)
     nulls = " with nulls" if form.has_nulls else ""
     raise ColumnError(
         f"Column {field.name!r} of type {field.type}{nulls} has no form in TensorFlow: leave it "
         "out of columns, or turn it into numbers or text."
     )
-
-
-def _is_tf_string(kind: pa.DataType) -> bool:
-    """Whether TensorFlow has its one type of text and bytes for a column."""
-    tests = (is_text, has_offsets, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
-    return any(test(kind) for test in tests)
 
 
 def _value(value: Any, form: ColumnForm) -> Any:
