@@ -49,48 +49,41 @@ def stored_rows(
     numbers = {0, *(rows.dictionaries for rows in shard.written)}
     dictionaries = read_dictionaries(shard.dictionaries, numbers)
     merged = dictionaries[0]
+    stored = stored_schema(merged.schema)
     batches: list[tuple[int, int, pa.RecordBatch]] = []
     for rows in shard.written:
-        for position, batch in _messages(rows, merged.schema):
+        for position, batch in _messages(rows, stored):
             if rows.dictionaries:
                 batch = recode(batch, dictionaries[rows.dictionaries], merged)
             batches.append((position, len(batches), batch))
     try:
         if shard.keyed:
-            for position, batch in _spooled(shard, key_columns, spool):
+            for position, batch in _spooled(shard, key_columns, spool, stored):
                 batches.append((position, len(batches), batch))
         # Batches of one fragment stay in their order; a batch itself cannot be compared.
         batches.sort(key=lambda item: item[:2])
-        rows = pa.Table.from_batches([batch for *_, batch in batches], stored_schema(merged.schema))
-        yield StoredRows(rows=rows, dictionaries=merged)
+        table = pa.Table.from_batches([batch for *_, batch in batches], stored)
+        yield StoredRows(rows=table, dictionaries=merged)
     finally:
         spool.unlink(missing_ok=True)
 
 
 def _messages(rows: ShardRows, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
     source = pa.memory_map(rows.path).read_buffer()
-    stored = stored_schema(schema)
     for position, (offset, size) in zip(rows.positions.tolist(), rows.spans.tolist(), strict=True):
-        yield position, pa.ipc.read_record_batch(source.slice(offset, size), stored)
+        yield position, pa.ipc.read_record_batch(source.slice(offset, size), schema)
 
 
 def _spooled(
-    shard: UnsortedShard, key_columns: Sequence[KeyColumn], spool: Path
+    shard: UnsortedShard, key_columns: Sequence[KeyColumn], spool: Path, schema: pa.Schema
 ) -> list[tuple[int, pa.RecordBatch]]:
     """Write the rows of fragments to a file, and map it."""
     positions: list[int] = []
-    with pa.OSFile(str(spool), "wb") as file:
-        writer: pa.ipc.RecordBatchStreamWriter | None = None
+    with pa.OSFile(str(spool), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
         for keyed in shard.keyed:
             for batch in read_keyed(shard, keyed, key_columns):
-                if writer is None:
-                    writer = pa.ipc.new_stream(file, batch.schema)
                 writer.write_batch(batch)
                 positions.append(keyed.position)
-        if writer is not None:
-            writer.close()
-    if not positions:
-        return []
     batches = pa.ipc.open_stream(pa.memory_map(str(spool))).read_all().to_batches()
     return list(zip(positions, batches, strict=True))
 
