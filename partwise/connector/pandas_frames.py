@@ -2,13 +2,13 @@
 
 import functools
 import json
-import re
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
 from partwise.connector.categories import with_joinable_categories
 from partwise.errors import InputError
+from partwise.tables.features import UNNAMED_INDEX
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,7 +17,6 @@ PandasTypes = Literal["numpy", "arrow"]
 """Types of a pandas frame: as `pandas.read_parquet` gives them, or Arrow's own."""
 
 
-_UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 _NULLABLE = {"Float32": "float", "Float64": "double", "boolean": "bool"}
 _NULLABLE |= {
     f"{name}{bits}": f"{name}{bits}".lower() for name in ("Int", "UInt") for bits in (8, 16, 32, 64)
@@ -80,13 +79,13 @@ def _edited(written: bytes, others: tuple[str, ...]) -> bytes:
     """Leave out the indexes without names, and the types of columns that are of others."""
 
     def stays(name: str) -> bool:
-        return name not in others and not _UNNAMED_INDEX.fullmatch(name)
+        return name not in others and not UNNAMED_INDEX.fullmatch(name)
 
     found = json.loads(written)
     indexes, columns = found["index_columns"], found["columns"]
     # One that only counts is described, and has no column.
     found["index_columns"] = [
-        each for each in indexes if isinstance(each, str) and not _UNNAMED_INDEX.fullmatch(each)
+        each for each in indexes if isinstance(each, str) and not UNNAMED_INDEX.fullmatch(each)
     ]
     found["columns"] = [each for each in columns if stays(str(each["field_name"]))]
     return json.dumps(found).encode()

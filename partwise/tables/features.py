@@ -34,7 +34,7 @@ _ESCAPED = re.compile(
 )
 """What the names of features must not have in them."""
 
-_UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
+UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 """The columns that pandas makes of an index without a name, as of rows that were filtered: places
 of rows, which are not a property of them."""
 
@@ -92,7 +92,7 @@ def choose_features(
     chosen_names = features or [
         name
         for name in schema.names
-        if name != label and name not in left_out and not _UNNAMED_INDEX.fullmatch(name)
+        if name != label and name not in left_out and not UNNAMED_INDEX.fullmatch(name)
     ]
     made = [one for name in calendar for one in calendar_names(name, schema.field(name).type)]
     names = tuple(dict.fromkeys([*(n for n in chosen_names if n not in calendar), *made]))
