@@ -6,6 +6,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -177,21 +178,10 @@ class PartitionContext:
             params: In place of this one's.
             uploads: Whether files that are uploaded are kept.
         """
-        context = PartitionContext(
-            key=self.key,
-            key_columns=self.key_columns,
-            partition_id=self.partition_id,
-            run_id=self.run_id,
-            attempt=self.attempt,
-            seed=self.seed,
-            threads=self.threads,
-            params=params,
-            logger=self.logger,
-            link=self._link if uploads else _ReadingLink(self._link),
-            share=self.share,
-        )
-        if uploads:
-            context._made = self._made
+        context = copy(self)
+        context.params = params
+        if not uploads:
+            context._link, context._made = _ReadingLink(self._link), set()
         return context
 
     @contextmanager
