@@ -174,17 +174,14 @@ def find_categories(column: pa.ChunkedArray) -> list[Any]:
 
 def _category_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return categories as large strings, 64-bit integers or doubles."""
-    column, kind = _decoded(column), _value_type(column)
+    column = _decoded(column)
+    kind = column.type
     if is_text(kind):
         return column.cast(pa.large_string())
     if pa.types.is_uint64(kind):
         return column
     whole = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
     return cast_values(column, pa.int64() if whole else pa.float64())
-
-
-def _value_type(column: pa.ChunkedArray) -> pa.DataType:
-    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -268,7 +265,8 @@ def label_numbers(
 def _codes(name: str, column: pa.ChunkedArray, categories: Sequence[Any]) -> np.ndarray:
     if not categories or pa.types.is_null(column.type):
         return np.full(len(column), np.nan, dtype=np.float32)
-    values = _category_values(column)
+    plain = _decoded(column)
+    values = _category_values(plain)
     as_text = isinstance(categories[0], str)
     if as_text != is_text(values.type):
         trained = "text" if as_text else "numbers"
@@ -290,9 +288,9 @@ def _codes(name: str, column: pa.ChunkedArray, categories: Sequence[Any]) -> np.
         values = values.cast(pa.float64(), safe=False)
         known = pa.array([float(category) for category in categories], pa.float64())
     codes = pc.index_in(values, value_set=known, skip_nulls=True)
-    if pa.types.is_decimal(_value_type(column)) and codes.null_count > values.null_count:
+    if pa.types.is_decimal(plain.type) and codes.null_count > values.null_count:
         # Until 2026-11 models kept decimals as Arrow casts them, which may be one bit off.
-        as_kept = _decoded(column).cast(pa.float64())
+        as_kept = plain.cast(pa.float64())
         codes = pc.coalesce(codes, pc.index_in(as_kept, value_set=known, skip_nulls=True))
     return np.asarray(codes.cast(pa.float32()).to_numpy())
 
