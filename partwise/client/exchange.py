@@ -20,7 +20,6 @@ from partwise.serving.wire import ARROW, FIELDS, JSON, KINDS, key_to_json, value
 from partwise.tables.dictionaries import plain_storage
 from partwise.tables.ipc_streams import table_bytes
 from partwise.tables.keys.partition_keys import Key
-from partwise.tables.streams import table_bytes
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _LONGEST_SENTENCE = 1000

@@ -41,7 +41,6 @@ from partwise.tables.ipc_streams import table_bytes
 from partwise.tables.parquet_types import storable
 from partwise.tables.roles import marked_labels
 from partwise.tables.sketches import Sketch, decode, encode, make_sketch
-from partwise.tables.streams import table_bytes
 
 logger = logging.getLogger(__name__)
 

@@ -29,7 +29,6 @@ from partwise.serving.questions import POLICIES, Answer, Question, Values
 from partwise.serving.wire import FIELDS
 from partwise.tables.ipc_streams import table_bytes
 from partwise.tables.keys.key_classes import KeyColumn
-from partwise.tables.streams import table_bytes
 
 _FIELDS = ("key", "version", *POLICIES)
 _SCALARS = {int, float, bool, str, NoneType}

@@ -34,7 +34,6 @@ from partwise.store.signing import keys_of_blocks
 from partwise.studies.assignment import TrialAssignment, TrialReceipt
 from partwise.tables.ipc_streams import table_bytes
 from partwise.tables.keys.partition_keys import partition_ids, partition_seed
-from partwise.tables.streams import table_bytes
 
 
 @dataclass(slots=True, kw_only=True)

@@ -20,7 +20,6 @@ from partwise.serving.server_options import ServerOptions
 from partwise.serving.wire import ARROW, FIELDS
 from partwise.tables.ipc_streams import table_bytes
 from partwise.tables.keys.key_classes import KeyClass, KeyColumn
-from partwise.tables.streams import table_bytes
 from tests.serving.fake_predictor import REFUSED, RUN, FakePredictor, Served
 
 QUIET = ServerOptions(access_log=False)

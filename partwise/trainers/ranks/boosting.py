@@ -24,7 +24,6 @@ from partwise.tables.column_types import is_number
 from partwise.tables.features import FeatureColumns, choose_features, numbers
 from partwise.tables.ipc_streams import table_bytes
 from partwise.tables.roles import marked_labels
-from partwise.tables.streams import table_bytes
 from partwise.trainers.ranks.table import RankTable
 from partwise.trainers.ranks.xgboost_batches import LabelledBatches
 from partwise.trainers.ready.boosting import BoostingSettings
