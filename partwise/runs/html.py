@@ -7,51 +7,25 @@ it looks like a secret. Its size is bounded for any run.
 import html
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from partwise.formatting import counted, duration, number, shortened, visible
-from partwise.outcomes import PartitionStatus, RunStatus
+from partwise.outcomes import PartitionStatus
 from partwise.redaction import without_secrets
-from partwise.runs.documents import SummaryDocument
 from partwise.runs.ledger import metric_values, n_metrics, skip_reasons
-from partwise.tables.keys.partition_keys import KeyColumn
 
-# What `ShownRun` asks for, `Run` describes.
-# ruff: noqa: D102
+if TYPE_CHECKING:
+    # A run shows itself by this module.
+    from partwise.runs.run import Run
 
 MOST_METRICS = 20
 MOST_CAUSES = 5
 MOST_CHARS = 300
 
 
-class ShownRun(Protocol):
-    """What is shown of a `Run`, which shows itself by this module."""
-
-    @property
-    def run_id(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def key_columns(self) -> tuple[KeyColumn, ...]: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def status(self) -> RunStatus: ...
-    @property
-    def summary(self) -> SummaryDocument | None: ...
-    @property
-    def counts(self) -> dict[str, int]: ...
-    @property
-    def ledger(self) -> pa.Table: ...
-    @property
-    def newest(self) -> "ShownRun": ...
-    def failures(self) -> pa.Table: ...
-
-
-def run_html(run: ShownRun) -> str:
+def run_html(run: "Run") -> str:
     """Return what a run came to as a table: status, counts, medians of metrics, failures, place."""
     rows = "".join(
         f'<tr><th style="text-align: left">{name}</th><td style="text-align: left">'
@@ -62,7 +36,7 @@ def run_html(run: ShownRun) -> str:
     return f"<table><caption>{_escaped(run.run_id)}</caption>{rows}</table>"
 
 
-def _rows(run: ShownRun) -> Iterator[tuple[str, list[str]]]:
+def _rows(run: "Run") -> Iterator[tuple[str, list[str]]]:
     taken = ""
     if run.summary is not None:
         seconds = (run.summary.finished_at - run.summary.started_at).total_seconds()
@@ -79,7 +53,7 @@ def _rows(run: ShownRun) -> Iterator[tuple[str, list[str]]]:
     yield "lies in", [run.path]
 
 
-def _medians(run: ShownRun) -> Iterator[str]:
+def _medians(run: "Run") -> Iterator[str]:
     for name, _, values in islice(metric_values(run.ledger), MOST_METRICS):
         finite = values[np.isfinite(values)]
         if len(finite):
@@ -88,7 +62,7 @@ def _medians(run: ShownRun) -> Iterator[str]:
         yield f"and {more:,} more (run.metrics has all)"
 
 
-def _failures(run: ShownRun) -> Iterable[str]:
+def _failures(run: "Run") -> Iterable[str]:
     groups = run.failures()
     for row in groups.slice(0, MOST_CAUSES).to_pylist():
         name = str(row["error_type"] or "").rpartition(".")[2]
