@@ -8,6 +8,7 @@ stands with the other models in the document of the run, so that a resume goes o
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import takewhile
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +31,11 @@ MOST_RUNS = 30
 def with_previous_models(used: UsedModels, call: InferCall, store: Store) -> tuple[UsedModels, str]:
     """Return the models of a call, with those that other keys had in earlier runs asked second.
 
+    A run uses the same models for ever, in the order in which its document names them. So a resume
+    asks the earlier runs that it has asked. An overwrite asks those that a new run would: one that
+    it needs no more keeps its place, without models, or with all that a fallback has. Where it
+    would ask others it is another run: as it is claimed, that is refused.
+
     Returns:
         The models, and a sentence about the runs that are asked; "": the call asks for none.
 
@@ -44,37 +50,43 @@ def with_previous_models(used: UsedModels, call: InferCall, store: Store) -> tup
             f"on_missing_model asks earlier runs, and the models are those of {first.name}: a "
             "catalog keeps the model that a key had. Leave on_missing_model out."
         )
-    is_alike = _alike(first.name.removeprefix(RUN_SCHEME))
-    names = _names_of_before(call, store, is_alike)
-    if names is None or call.on_existing_artifacts == "overwrite":
-        earlier = earlier_runs(Run.open(first.name.removeprefix(RUN_SCHEME), store), MOST_RUNS)
-        runs = [f"{RUN_SCHEME}{run.run_id}" for run in earlier]
-        opened = _models_of_runs(runs, call, used, store)
-        previous = [models for models in _of_other_keys(first, opened) if models.models.num_rows]
-        if names is not None:
+    run_id = first.name.removeprefix(RUN_SCHEME)
+    places = _places(call, store, _alike(run_id))
+    overwrites = call.on_existing_artifacts == "overwrite"
 
-            def reopened(name: str) -> ModelSet:
-                try:
-                    return open_models(name, store, call.format, used.reader)
-                except RunNotFoundError:
-                    return replace(first, name=name, models=first.models.slice(0, 0))
+    def opened(name: str) -> ModelSet:
+        try:
+            return open_models(name, store, call.format, used.reader)
+        except RunNotFoundError:
+            if not overwrites:
+                raise
+            return replace(first, name=name, models=first.models.slice(0, 0))
 
-            previous = _in_places(previous, names, first, [each.name for each in others], reopened)
-    else:
-        kept = (open_models(name, store, call.format, used.reader) for name in names)
-        previous = [*_of_other_keys(first, kept)]
-    asked = {models.name for models in previous}
-    others = [models for models in others if models.name not in asked]
-    sentence = _describe(first, previous)
-    return replace(used, sets=(first, *previous, *others)), sentence
+    found: list[ModelSet] = []
+    if places is None or overwrites:
+        earlier = _models_of_runs(earlier_runs(Run.open(run_id, store), MOST_RUNS), call, used)
+        found = [models for models in _of_other_keys(first, earlier) if models.models.num_rows]
+    asked, own = ({models.name: models for models in each} for each in (found, others))
+    known = {*asked, *own} if overwrites else {*asked}
+    left = map(opened, (name for name in places or () if name not in known))
+    sets = {models.name: models for models in _of_other_keys(first, [*found, *left])}
+    giving = {
+        name: sets[name] for name in places or () if name in sets and sets[name].models.num_rows
+    }
+    # One that gives models and was not found: it worked later than the first, or is out of reach.
+    if places is not None and (not overwrites or [*giving] == [*asked]):
+        found = [giving.get(name) or own.get(name) or sets[name] for name in places]
+        asked = giving
+    names = {models.name for models in found}
+    others = [models for models in others if models.name not in names]
+    return replace(used, sets=(first, *found, *others)), _describe(first, [*asked.values()])
 
 
-def _describe(first: ModelSet, previous: Sequence[ModelSet]) -> str:
+def _describe(first: ModelSet, asked: Sequence[ModelSet]) -> str:
     """Return in words which runs are asked for keys that the first has no model of."""
-    previous = [models for models in previous if models.models.num_rows]
-    if not previous:
+    if not asked:
         return f"No earlier run has a model of a key that {first.title} has none of."
-    told = [f"{models.name} ({counted(models.models.num_rows, 'key')})" for models in previous]
+    told = [f"{models.name} ({counted(models.models.num_rows, 'key')})" for models in asked]
     return f"Keys without a model in {first.title} have those of {', '.join(told)}."
 
 
@@ -90,10 +102,8 @@ def _alike(run_id: str) -> Callable[[str], bool]:
     return is_alike
 
 
-def _names_of_before(
-    call: InferCall, store: Store, is_alike: Callable[[str], bool]
-) -> list[str] | None:
-    """Return the earlier runs that the run of a call has asked; None: it has not begun so."""
+def _places(call: InferCall, store: Store, is_alike: Callable[[str], bool]) -> list[str] | None:
+    """Return the earlier runs that the document of a call's run names; None: it is a new one."""
     try:
         run = Run.open(call.run_id, store)
     except RunNotFoundError:
@@ -101,50 +111,15 @@ def _names_of_before(
     written = written_arguments(call.run_id, store)
     if written and written.get("on_missing_model") not in ASKS_PREVIOUS:
         return None
-    names = []
-    for name in run.document.models[1:]:
-        if not (name.startswith(RUN_SCHEME) and is_alike(name.removeprefix(RUN_SCHEME))):
-            break
-        names.append(name)
-    return names
+    others = run.document.models[1:]
+    return [*takewhile(lambda name: is_alike(name.removeprefix(RUN_SCHEME)), others)]
 
 
-def _in_places(
-    previous: Sequence[ModelSet],
-    names: Sequence[str],
-    first: ModelSet,
-    others: Sequence[str],
-    reopened: Callable[[str], ModelSet],
-) -> list[ModelSet]:
-    """Return earlier models in the places that they have in a run which is overwritten.
-
-    A run uses the same ones for ever, so that one which is not needed any more keeps its place,
-    without models. Where one is asked that had no place, or one has models and would be asked no
-    more, it is another run: as it is claimed, that is refused. `others` are asked after all of
-    these, and may be earlier runs too.
-    """
-    found = {models.name: models for models in previous}
-    places = list(names)
-    while places and places[-1] in others and places[-1] not in found:
-        places.pop()
-    left = [name for name in places if name not in found]
-    if [name for name in places if name in found] != [*found] or set(left) & set(others):
-        return [*previous]
-    # Not found may mean that it worked later than the first, or could not be looked at just now.
-    for models in [*_of_other_keys(first, [*previous, *map(reopened, left)])][len(previous) :]:
-        if models.models.num_rows:
-            return [*previous]
-        found[models.name] = models
-    return [found[name] for name in places]
-
-
-def _models_of_runs(
-    names: Sequence[str], call: InferCall, used: UsedModels, store: Store
-) -> Iterator[ModelSet]:
+def _models_of_runs(runs: Iterable[Run], call: InferCall, used: UsedModels) -> Iterator[ModelSet]:
     """Yield the models of runs, but of those that this call cannot read."""
-    for name in names:
+    for run in runs:
         with suppress(PartwiseError):
-            yield open_models(name, store, call.format, used.reader)
+            yield open_models(run.run_id, run.store, call.format, used.reader)
 
 
 def _of_other_keys(first: ModelSet, sets: Iterable[ModelSet]) -> Iterator[ModelSet]:
@@ -152,6 +127,6 @@ def _of_other_keys(first: ModelSet, sets: Iterable[ModelSet]) -> Iterator[ModelS
     seen = first.models["hash"].combine_chunks()
     for models in sets:
         hashes = models.models["hash"]
-        is_new = pc.invert(pc.is_in(hashes, value_set=seen))
-        yield replace(models, models=models.models.filter(is_new))
-        seen = pa.concat_arrays([seen, hashes.filter(is_new).combine_chunks()])
+        overwrites = pc.invert(pc.is_in(hashes, value_set=seen))
+        yield replace(models, models=models.models.filter(overwrites))
+        seen = pa.concat_arrays([seen, hashes.filter(overwrites).combine_chunks()])

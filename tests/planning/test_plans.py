@@ -281,11 +281,13 @@ class TestModels:
         found, _ = self.asked(run, on_existing_artifacts="overwrite")
         assert found == {"run://n-2": ["a"], "run://n-1": []}
 
-    def test_an_overwrite_asks_an_earlier_run_that_is_a_fallback_as_before(self, tmp_path):
+    @pytest.mark.parametrize("how", ["overwrite", "resume"])
+    def test_an_earlier_run_that_is_a_fallback_is_asked_as_before(self, tmp_path, how):
+        """Also for keys of the first, whose own models may be damaged."""
         for run_id in ("n-1", "n-2"):
             run = self.made(tmp_path, "pickle", run_id, "ab")
         self.used(run, "n-1")
-        found, _ = self.asked(run, on_existing_artifacts="overwrite", fallback=["run://n-1"])
+        found, _ = self.asked(run, on_existing_artifacts=how, fallback=["run://n-1"])
         assert found == {"run://n-2": ["a", "b"], "run://n-1": ["a", "b"]}
 
     @pytest.mark.parametrize("run_id", ["trained", "train-20261127-021500-9f3a"])
