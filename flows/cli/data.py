@@ -426,8 +426,7 @@ def _users(dataset: Dataset) -> list[str]:
         except Exception:
             # Whatever is wrong with one run, the dataset is to be seen.
             return False
-        call = document.call or document.call_known or {}
-        rows = call.get("data")
+        rows = document.written_call.get("data")
         return isinstance(rows, dict) and rows.get("paths") == [dataset.reference]
 
     names = list_runs(dataset.store)

@@ -47,8 +47,7 @@ class EarlierCall:
         """Read the call of a run's newest generation; none of it is used yet."""
         if not run.generation:
             return cls(run=run)
-        document = run.read_generation_document()
-        return cls(run=run, call=document.call or document.call_known or {}, trust=trust)
+        return cls(run=run, call=run.read_generation_document().written_call, trust=trust)
 
     @cached_property
     def arguments(self) -> dict[str, Any]:

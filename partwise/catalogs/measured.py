@@ -16,10 +16,7 @@ from partwise.runs.run import Run
 def arguments_of(run: Run) -> Mapping[str, Any]:
     """Return what the generation that readers see was called with, as it is written down."""
     generation = run.generation if run.shown is None else run.shown.generation
-    document = run.read_generation_document(generation)
-    call: Any = document.call or document.call_known or {}
-    arguments: Mapping[str, Any] = call.get("arguments", {})
-    return arguments
+    return run.read_generation_document(generation).arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

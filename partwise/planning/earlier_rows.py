@@ -24,7 +24,5 @@ def recipe_of(training: Run) -> Mapping[str, Any] | None:
     trained = training if trained_by is None else Run.open(trained_by, training.store)
     if not trained.generation:
         return None
-    document = trained.read_generation_document()
-    call: Any = document.call or document.call_known or {}
-    recipe: Mapping[str, Any] | None = call.get("data")
+    recipe: Mapping[str, Any] | None = trained.read_generation_document().written_call.get("data")
     return recipe

@@ -286,9 +286,4 @@ def written_arguments(run_id: str, store: Store) -> Mapping[str, Any]:
         run = Run.open(run_id, store)
     except RunNotFoundError:
         return {}
-    if not run.generation:
-        return {}
-    document = run.read_generation_document()
-    written: Any = (document.call or document.call_known or {}).get("arguments", {})
-    found: Mapping[str, Any] = written
-    return found
+    return run.read_generation_document().arguments if run.generation else {}

@@ -202,10 +202,8 @@ def take_code(call: ScriptCall, store: Store) -> Code:
 def newest_snapshot(run_id: str, store: Store) -> str:
     """Return the name of the snapshot that the newest generation of a run was begun with."""
     run = Run.open(run_id, store)
-    document = run.read_generation_document() if run.generation else None
-    call: Any = (document.call or document.call_known) if document else None
-    place = str(call["arguments"].get("source_directory")) if call else ""
-    named = _SNAPSHOT.fullmatch(place)
+    arguments = run.read_generation_document().arguments if run.generation else {}
+    named = _SNAPSHOT.fullmatch(str(arguments.get("source_directory")))
     if named is None or named[2] is None:
         raise InputError(
             f"The run {run_id!r} is of the kind {run.kind!r} and has no snapshot of a source "

@@ -82,10 +82,7 @@ def trained_label(run: Run) -> str:
             if not models or not models[0].startswith(RUN_SCHEME):
                 break
             used = Run.open(models[0].removeprefix(RUN_SCHEME), run.store)
-        document = used.read_generation_document()
-        call = document.call or document.call_known or {}
-        arguments = call.get("arguments")
-        trainer = arguments.get("trainer") if isinstance(arguments, dict) else None
+        trainer = used.read_generation_document().arguments.get("trainer")
         return str(trainer.get("label") or "") if isinstance(trainer, dict) else ""
     return ""
 

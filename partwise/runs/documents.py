@@ -36,7 +36,7 @@ and its summary those of both and of the ledger, which has those of all files. S
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -282,6 +282,18 @@ class GenerationDocument(Document):
     owner: str
     flow_run_id: str | None = None
     """The Prefect flow run that began it: begun again, it goes on with its own run."""
+
+    @property
+    def written_call(self) -> Mapping[str, Any]:
+        """The call, or what is known of one that cannot be repeated; empty: nothing is."""
+        return self.call or self.call_known or {}
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """Those of the call as far as they are known, by name."""
+        # Whoever may write to the store may write anything in their place.
+        found = self.written_call.get("arguments")
+        return found if isinstance(found, dict) else {}
 
 
 class SummaryDocument(Document):

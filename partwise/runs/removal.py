@@ -142,7 +142,8 @@ def all_uses(store: Store) -> Uses:
                 for each in run.document.models
                 if each.startswith(RUN_SCHEME)
             }
-            named = _named(_call(run)) if run.generation else set()
+            begun = run.read_generation_document() if run.generation else None
+            named = set() if begun is None else _named(begun.written_call)
             is_at_work = run.summary is None
         except RunNotFoundError:
             return {}  # removed meanwhile
@@ -168,11 +169,6 @@ def all_uses(store: Store) -> Uses:
             for used, use in (each or {}).items():
                 found.setdefault(used, []).append(use)
     return Uses(of=found, unread=tuple(unread))
-
-
-def _call(run: Run) -> Mapping[str, Any]:
-    document = run.read_generation_document()
-    return document.call or document.call_known or {}
 
 
 def _named(call: Any) -> set[str]:

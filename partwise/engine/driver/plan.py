@@ -145,8 +145,7 @@ def _refuse_real_run(run_id: str, store: Store) -> None:
         document = Run.open(run_id, store).read_generation_document()
     except RunNotFoundError:
         return
-    call: Any = document.call or document.call_known or {}
-    if call.get("arguments", {}).get("execution", {}).get("sample") is None:
+    if document.arguments.get("execution", {}).get("sample") is None:
         raise RunExistsError(
             f"The dry run would be {run_id!r}, and there is a run of that name which was none: "
             "pass another run_id."
