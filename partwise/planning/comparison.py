@@ -27,7 +27,7 @@ from partwise.planning.models import (
 )
 from partwise.planning.partitions import keys_of, plan_of, prepared
 from partwise.runs.documents import RUN_SCHEME
-from partwise.runs.exports import check_has_models, has_one_model
+from partwise.runs.exports import check_has_models, has_one_model, training_of
 from partwise.runs.run import Run
 from partwise.runs.stored_models import ModelSet
 from partwise.sources.descriptions import Source
@@ -85,13 +85,12 @@ def _open(text: str, store: Store, serde: ModelSerde | None) -> Candidate:
         return Candidate(reference=reference, models=models, trainings=_trainings(models, store))
     run = run_of(text, store)
     check_has_models(run, takes_exports=True)
-    training = _training_of(run)
     # Of a run that never was complete, no generation stays as it is.
     shown = "" if run.shown is None else f"@{run.shown.generation}"
     return Candidate(
         reference=f"{RUN_SCHEME}{run.run_id}{shown}",
         models=trained_models(run, serde, of_all_rows=has_one_model(run)),
-        trainings={} if training is None else {(run.run_id, None): training},
+        trainings={(run.run_id, None): training_of(run)},
     )
 
 
@@ -122,19 +121,8 @@ def _trainings(models: ModelSet, store: Store) -> dict[tuple[str, int | None], R
     for row in places.group_by(places.column_names).aggregate([]).to_pylist():
         place = row["run_id"], row["generation"]
         with suppress(RunNotFoundError):
-            if (run := _training_of(Run.open(place[0], store, generation=place[1]))) is not None:
-                found[place] = run
+            found[place] = training_of(Run.open(place[0], store, generation=place[1]))
     return found
-
-
-def _training_of(run: Run) -> Run | None:
-    """Return the run itself, or the one whose models it has exported; None: it was removed."""
-    if run.kind != "export" or run.document.training_run_id is None:
-        return run
-    try:
-        return Run.open(run.document.training_run_id, run.store)
-    except RunNotFoundError:
-        return None
 
 
 def prepare_comparison(

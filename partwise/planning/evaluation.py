@@ -33,7 +33,7 @@ from partwise.planning.models import arguments_of_before, check_first_keys
 from partwise.planning.named_runs import newest_run
 from partwise.planning.partitions import keys_of, plan_of, prepared
 from partwise.runs.documents import RUN_SCHEME
-from partwise.runs.exports import has_one_model, ledger_of_models
+from partwise.runs.exports import has_one_model, ledger_of_models, training_of
 from partwise.runs.outputs import output_schemas
 from partwise.runs.run import Run
 from partwise.runs.stored_models import ModelSet, model_set, models_of
@@ -200,9 +200,7 @@ def _models(name: str, store: Store) -> ModelSet:
     """
     if name.startswith(CATALOG_SCHEME):
         return Catalog.open(name, store).model_set()
-    run = Run.open(name.removeprefix(RUN_SCHEME), store)
-    if run.kind == "export" and run.document.training_run_id is not None:
-        run = Run.open(run.document.training_run_id, store)
+    run = training_of(Run.open(name.removeprefix(RUN_SCHEME), store))
     found = models_of(ledger_of_models(run))
     return model_set(run, found, of_all_rows=has_one_model(run))
 

@@ -21,7 +21,7 @@ from partwise.errors import InputError, RunNotFoundError
 from partwise.formatting import counted
 from partwise.planning.comparison import run_of
 from partwise.runs.documents import RunOrigin, sha256_of
-from partwise.runs.exports import check_has_models, find_exports
+from partwise.runs.exports import check_has_models, find_exports, training_of
 from partwise.runs.run import Run
 from partwise.store.store import Store
 from partwise.store.versions import parse_reference
@@ -187,8 +187,7 @@ def _newcomer(reference: str, store: Store, require: Require, exports: str) -> p
         return table.filter(pc.invert(table["retired"]))
     run = run_of(name, store)
     check_has_models(run, takes_exports=True)
-    if run.kind == "export" and run.document.training_run_id is not None:
-        training = Run.open(run.document.training_run_id, store)
+    if (training := training_of(run)) is not run:
         table = champions_of(training, run)
         # Of other models nothing was exported, or compared.
         return table.filter(pc.is_valid(table["onnx"]))

@@ -30,15 +30,22 @@ def check_has_models(run: Run, *, takes_exports: bool) -> None:
     )
 
 
+def training_of(run: Run) -> Run:
+    """Return the run that trained the models of a run: itself, or the one whose it has exported.
+
+    RunNotFoundError where that is gone.
+    """
+    if run.kind != "export" or run.document.training_run_id is None:
+        return run
+    return Run.open(run.document.training_run_id, run.store)
+
+
 def has_one_model(run: Run) -> bool:
     """Tell a run of one model, or of its export, from those with a model for each partition.
 
     RunNotFoundError where it has exports, and their training run is gone.
     """
-    trained = run
-    if run.kind == "export" and run.document.training_run_id is not None:
-        trained = Run.open(run.document.training_run_id, run.store)
-    return KINDS[trained.kind].models == "one"
+    return KINDS[training_of(run).kind].models == "one"
 
 
 def ledger_of_models(run: Run) -> pa.Table:
