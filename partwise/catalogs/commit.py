@@ -37,7 +37,7 @@ from partwise.catalogs.rows import (
 )
 from partwise.errors import CatalogConflictError, CatalogNotFoundError, InputError, StoreError
 from partwise.formatting import shortened
-from partwise.runs.documents import BUNDLES, KeyColumnDocument, sha256_of
+from partwise.runs.documents import BUNDLES, sha256_of
 from partwise.runs.holds import Hold, create_hold, needed_files, take_hold
 from partwise.runs.own_checksums import write_sealed
 from partwise.store.store import Store
@@ -92,10 +92,7 @@ def commit_version(
             name=name,
             version=number,
             base=number - 1,
-            keys=tuple(
-                KeyColumnDocument(name=column.name, key_class=column.key_class)
-                for column in key_columns_of(table)
-            ),
+            keys=key_columns_of(table),
             runs=_hold_runs(store, name, number, token, table, base, left),
             table=_write_table(store, left[0], table),
             origin=origin,

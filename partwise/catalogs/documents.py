@@ -15,9 +15,9 @@ import socket
 from datetime import datetime
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import Field, JsonValue
 
-from partwise.runs.documents import Document, KeyColumnDocument, RunOrigin
+from partwise.runs.documents import Document, Part, RunOrigin
 from partwise.store.store import Store
 from partwise.store.versions import Versions
 from partwise.tables.keys.partition_keys import KeyColumn
@@ -38,11 +38,7 @@ def this_user() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Origin(_Value):
+class Origin(Part):
     """How a version came about."""
 
     action: str
@@ -64,7 +60,7 @@ class Origin(_Value):
         return ours == theirs
 
 
-class TableDocument(_Value):
+class TableDocument(Part):
     """The table of a version."""
 
     # Whoever may write to a store may write any document: its paths are not to lead elsewhere.
@@ -75,7 +71,7 @@ class TableDocument(_Value):
     sha256: str
 
 
-class DrawnRun(_Value):
+class DrawnRun(Part):
     """A run with models that a version names."""
 
     run_id: str
@@ -92,7 +88,7 @@ class VersionDocument(Document):
     version: int = Field(ge=1)
     base: int = Field(ge=0)
     """The version that it was made from, one less; 0: it is the first."""
-    keys: tuple[KeyColumnDocument, ...]
+    keys: tuple[KeyColumn, ...]
     table: TableDocument
     runs: tuple[DrawnRun, ...]
     origin: Origin
@@ -104,7 +100,7 @@ class VersionDocument(Document):
     @property
     def key_columns(self) -> tuple[KeyColumn, ...]:
         """The key columns."""
-        return tuple(KeyColumn(name=key.name, key_class=key.key_class) for key in self.keys)
+        return self.keys
 
     @property
     def reference(self) -> str:

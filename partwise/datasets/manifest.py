@@ -14,9 +14,9 @@ from datetime import datetime
 from typing import ClassVar
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
+from pydantic import Field, JsonValue, field_validator
 
-from partwise.runs.documents import Document, RunOrigin
+from partwise.runs.documents import Document, Part, RunOrigin
 from partwise.sources.references import DATASET_SCHEME
 from partwise.store.store import Store
 from partwise.store.versions import Versions, check_name, parse_reference, version_file
@@ -31,11 +31,7 @@ _ORDER = b"partwise.order"
 """Metadata of a field: the fingerprint of the order of its categories."""
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class PartDocument(_Value):
+class PartDocument(Part):
     """A file of rows."""
 
     # Whoever may write to a store may write any manifest: its paths are not to lead elsewhere.
@@ -49,7 +45,7 @@ class PartDocument(_Value):
     footer_sha256: str
 
 
-class ColumnDocument(_Value):
+class ColumnDocument(Part):
     """A column and its statistics."""
 
     name: str

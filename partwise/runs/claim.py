@@ -30,7 +30,6 @@ from partwise.runs.documents import (
     RUN_DOCUMENT,
     ClaimDocument,
     GenerationDocument,
-    KeyColumnDocument,
     RunDocument,
     claim_file,
     generation_file,
@@ -158,10 +157,7 @@ class Claim:
         self._claimed = ClaimDocument(
             run_id=identity.run_id,
             kind=identity.kind,
-            keys=tuple(
-                KeyColumnDocument(name=column.name, key_class=column.key_class)
-                for column in identity.key_columns
-            ),
+            keys=identity.key_columns,
             hash_version=HASH_VERSION,
             models=identity.models,
             created_at=datetime.now(UTC),

@@ -47,7 +47,7 @@ from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.runs.kinds import KINDS, RunKind
 from partwise.store.signing import seal, unseal
 from partwise.store.strict_json import parse_json
-from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
+from partwise.tables.keys.partition_keys import KeyColumn
 
 FORMAT_VERSION = 4
 SEALED_SINCE = 3
@@ -185,13 +185,10 @@ class Document(BaseModel):
             raise RunFormatError(f"{where} is damaged: {place}: {first['msg']}") from error
 
 
-class KeyColumnDocument(BaseModel):
-    """A key column: its name and the class of its values."""
+class Part(BaseModel):
+    """A part of a document, without a number of its own."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str
-    key_class: KeyClass
 
 
 class RunDocument(Document):
@@ -199,7 +196,7 @@ class RunDocument(Document):
 
     run_id: str
     kind: RunKind
-    keys: tuple[KeyColumnDocument, ...]
+    keys: tuple[KeyColumn, ...]
     n_shards: int = Field(ge=1)
     hash_version: int
     models: tuple[str, ...] = ()
@@ -230,7 +227,7 @@ class RunDocument(Document):
     @property
     def key_columns(self) -> tuple[KeyColumn, ...]:
         """The key columns."""
-        return tuple(KeyColumn(name=key.name, key_class=key.key_class) for key in self.keys)
+        return self.keys
 
     @property
     def partition_by(self) -> list[str]:
@@ -335,10 +332,8 @@ class SummaryDocument(Document):
         return not self.counts.get(PartitionStatus.CANCELLED.value)
 
 
-class RunOrigin(BaseModel):
+class RunOrigin(Part):
     """A run, and which outcome of it: that of which a version of something was made."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     run_id: str
     generation: int

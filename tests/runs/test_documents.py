@@ -12,7 +12,6 @@ from partwise.errors import RunFormatError, RunIdError
 from partwise.outcomes import RunStatus
 from partwise.runs.documents import (
     GenerationDocument,
-    KeyColumnDocument,
     RunDocument,
     SummaryDocument,
     check_run_id,
@@ -25,13 +24,13 @@ from partwise.runs.documents import (
     to_json,
 )
 from partwise.store.signing import seal
-from partwise.tables.keys.partition_keys import KeyClass
+from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 RUN = RunDocument(
     run_id="nightly",
     kind="infer",
-    keys=(KeyColumnDocument(name="store", key_class=KeyClass.STRING),),
+    keys=(KeyColumn(name="store", key_class=KeyClass.STRING),),
     n_shards=64,
     hash_version=1,
     models=("run://trained",),

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -31,6 +32,9 @@ class KeyClass(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyColumn:
     """One column of the partition key."""
+
+    # In documents of the store it has no other members.
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
 
     name: str
     """Its name in the source."""
