@@ -1,52 +1,37 @@
 """Looking at all of a catalog: versions, tables, holds, and every model that a version names."""
 
-import contextlib
 from collections import defaultdict
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.documents import NOUN, hold_name, reference_of, versions_of
 from partwise.catalogs.rows import artifacts_of
-from partwise.errors import IntegrityError, NewerFormatError, RunFormatError, SignatureError
 from partwise.runs.bundle import StoredArtifact, artifact_from_row
 from partwise.runs.documents import run_path
 from partwise.runs.holds import HELD, read_holds
 from partwise.runs.verification import wrong_artifacts
 from partwise.store.store import Store
-from partwise.store.versions import parse_reference
+from partwise.store.versions import VersionsVerification, parse_reference
 
 _THREADS = 4
 """Bundles looked at at once: each is in memory, and may have 256 MB."""
 
 
-@dataclass(slots=True, kw_only=True)
-class CatalogVerification:
-    """What was looked at of a catalog, and a sentence for each damage."""
-
-    name: str
-    files: int = 0
-    size_bytes: int = 0
-    damages: list[str] = field(default_factory=list)
-
-
-def verify_catalog(reference: str, store: Store) -> CatalogVerification:
+def verify_catalog(reference: str, store: Store) -> VersionsVerification:
     """Read all of a catalog, or of one version of it, and compare it with every checksum."""
     name, version = parse_reference(reference, NOUN)
-    found = CatalogVerification(name=name)
+    found = VersionsVerification(name=name)
     versions = versions_of(store, name)
     numbers = versions.there()
     if version is not None or not numbers:
         # One that is not there is refused by name.
         numbers = [Catalog.open(reference, store).version]
     else:
-        known = {*numbers, *versions.removed()}
-        for number in sorted(set(range(1, numbers[-1] + 1)) - known):
+        for number in versions.missing():
             found.damages.append(f"{versions.path(number)} is gone; restore it from a backup.")
-        with _noted(found):
+        with found.noted():
             # The newest that is there may be older than the newest that was seen.
             versions.read(None)
     tables = [
@@ -75,15 +60,15 @@ def verify_catalog(reference: str, store: Store) -> CatalogVerification:
     return found
 
 
-def _look_at(name: str, number: int, store: Store, found: CatalogVerification) -> pa.Table | None:
+def _look_at(name: str, number: int, store: Store, found: VersionsVerification) -> pa.Table | None:
     """Look at a version, its table and its holds, and return the table if it is whole."""
     table = None
-    with _noted(found):
+    with found.noted():
         catalog = Catalog.open(reference_of(name, number), store)
         found.files += 1
         hold = hold_name(name, number, catalog.document.token)
         for run in catalog.runs:
-            with _noted(found):
+            with found.noted():
                 if hold not in {each.name for each in read_holds(store, run.run_id).counting}:
                     found.damages.append(
                         f"{run_path(run.run_id, HELD, hold)}.json is gone, by which the run keeps "
@@ -94,14 +79,3 @@ def _look_at(name: str, number: int, store: Store, found: CatalogVerification) -
         found.files += 1
         found.size_bytes += catalog.document.table.size_bytes
     return table
-
-
-@contextlib.contextmanager
-def _noted(found: CatalogVerification) -> Iterator[None]:
-    """Have what cannot be read be a damage."""
-    try:
-        yield
-    except NewerFormatError:
-        raise
-    except (RunFormatError, SignatureError, IntegrityError) as error:
-        found.damages.append(" ".join(str(error).split()))

@@ -19,7 +19,7 @@ from pydantic import Field, JsonValue, field_validator
 from partwise.runs.documents import Document, Part, RunOrigin
 from partwise.sources.references import DATASET_SCHEME
 from partwise.store.store import Store
-from partwise.store.versions import Versions, check_name, parse_reference, version_file
+from partwise.store.versions import Versions, check_name, parse_reference
 from partwise.tables.roles import with_label_role
 
 DATASETS = "datasets"
@@ -174,11 +174,6 @@ def parse_dataset(text: str) -> tuple[str, int | None]:
 def dataset_path(name: str, *names: str) -> str:
     """Return a path below the folder of a dataset, relative to the store."""
     return "/".join((DATASETS, name, *names))
-
-
-def manifest_file(version: int) -> str:
-    """Return the name of a version's manifest, relative to the dataset."""
-    return version_file(MANIFESTS, version)
 
 
 def versions_of(store: Store, name: str) -> Versions:

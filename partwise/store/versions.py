@@ -6,11 +6,18 @@
 Datasets and catalogs are such things.
 """
 
+import contextlib
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
-from partwise.errors import InputError
+from partwise.errors import (
+    InputError,
+    IntegrityError,
+    NewerFormatError,
+    RunFormatError,
+    SignatureError,
+)
 from partwise.formatting import nearest, some_of_those_there
 from partwise.store.seen import Seen, check_not_older, recall, remember
 from partwise.store.signing import check_signed
@@ -36,7 +43,7 @@ class Versions:
 
     def path(self, number: int) -> str:
         """Return where the document of a version lies, relative to the store."""
-        return f"{self.folder}/{version_file(self.documents, number)}"
+        return f"{self.folder}/{self.documents}/{number:04d}.json"
 
     def _gone_path(self, number: int) -> str:
         return self.path(number).removesuffix("json") + "gone"
@@ -78,6 +85,11 @@ class Versions:
         """Keep that a version was seen, once all of its document was verified."""
         remember(self.store.url, self.folder, Seen(number=number))
 
+    def missing(self) -> list[int]:
+        """Return the numbers below the newest that are neither there nor removed, ascending."""
+        there, gone = self._numbers()
+        return sorted(set(range(1, max(there - gone, default=0))) - there - gone)
+
     def is_removed(self, number: int) -> bool:
         """Whether a version was removed."""
         return self.store.exists(self._gone_path(number))
@@ -103,13 +115,28 @@ class Versions:
         return f"There is no {self.noun} {name!r} in {self.store.url}{known}."
 
 
+@dataclass(slots=True, kw_only=True)
+class VersionsVerification:
+    """What was looked at of something with versions, and a sentence for each damage."""
+
+    name: str
+    files: int = 0
+    size_bytes: int = 0
+    damages: list[str] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """Have what cannot be read be a damage, but for what a newer release wrote."""
+        try:
+            yield
+        except NewerFormatError:
+            raise
+        except (RunFormatError, SignatureError, IntegrityError) as error:
+            self.damages.append(" ".join(str(error).split()))
+
+
 def _matching(pattern: re.Pattern[str], names: Iterable[str]) -> set[int]:
     return {int(match[1]) for match in map(pattern.fullmatch, names) if match and int(match[1])}
-
-
-def version_file(documents: str, number: int) -> str:
-    """Return the name of the document of a version, relative to the thing's folder."""
-    return f"{documents}/{number:04d}.json"
 
 
 def is_name(name: str) -> bool:
