@@ -154,6 +154,17 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def some_of(texts: Sequence[str], most: int, between: str = ", ") -> str:
+    """Return the first of some texts, and how many more there are.
+
+    Example:
+        >>> some_of(["a", "b"], 2), some_of(["a", "b", "c"], 1)
+        ('a, b', 'a and 2 more')
+    """
+    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
+    return f"{between.join(texts[:most])}{more}"
+
+
 def shortened(text: str, most: int = 200) -> str:
     """Return the text in one line, cut where it is long."""
     line = " ".join(text.split())

@@ -11,7 +11,7 @@ from rich.text import Text
 from partwise.flows.cli import output
 from partwise.flows.cli.options import AnyStore, Json
 from partwise.flows.cli.pages import check_page, write_page
-from partwise.formatting import STYLES, counted, number
+from partwise.formatting import STYLES, counted, number, some_of
 from partwise.reports.comparison import Comparison, MetricChange, compare_runs
 from partwise.runs.run import Run
 
@@ -78,8 +78,7 @@ def _partitions(found: Comparison) -> str:
     lines = [f"{found.in_both:,} in both"]
     for keys, name in ((found.only_before, "A"), (found.only_after, "B")):
         if keys:
-            more = f" and {len(keys) - MOST_KEYS:,} more" if len(keys) > MOST_KEYS else ""
-            lines.append(f"{len(keys):,} in {name} alone: {'; '.join(keys[:MOST_KEYS])}{more}")
+            lines.append(f"{len(keys):,} in {name} alone: {some_of(keys, MOST_KEYS, '; ')}")
     return "\n".join(lines)
 
 
@@ -96,8 +95,7 @@ def _other_fields(found: Comparison) -> dict[str, Text | str]:
         )
     for names, where in ((found.metrics_only_before, "A"), (found.metrics_only_after, "B")):
         if names:
-            more = f" and {len(names) - MOST_KEYS:,} more" if len(names) > MOST_KEYS else ""
-            fields[f"in {where} alone"] = f"metrics {', '.join(names[:MOST_KEYS])}{more}"
+            fields[f"in {where} alone"] = f"metrics {some_of(names, MOST_KEYS)}"
     return fields
 
 

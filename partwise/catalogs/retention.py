@@ -12,7 +12,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 
 from partwise.errors import InputError, PartwiseError
-from partwise.formatting import counted
+from partwise.formatting import some_of
 from partwise.runs.contents import READ_THREADS, list_runs
 from partwise.runs.documents import RUNS, is_run_id, run_path
 from partwise.runs.garbage import Garbage, collect_garbage
@@ -147,7 +147,11 @@ def _drawn_on(store: Store, run: OldRun, freed: Collection[str]) -> str:
         holders = holders_of(store, run.run_id, freed)
     except PartwiseError as error:
         return str(error)
-    return f"{_some(holders)} {'draws' if len(holders) == 1 else 'draw'} on it" if holders else ""
+    return (
+        f"{some_of(holders, _SHOWN)} {'draws' if len(holders) == 1 else 'draw'} on it"
+        if holders
+        else ""
+    )
 
 
 def _keep_used(reasons: dict[str, str], uses: Uses) -> None:
@@ -163,15 +167,10 @@ def _keep_used(reasons: dict[str, str], uses: Uses) -> None:
 def _used_by(run_id: str, uses: Uses, going: Collection[str]) -> str:
     """Return which runs that stay keep one; empty: none does."""
     if names := sorted({use.run_id for use in uses.of.get(run_id, ())}.difference(going)):
-        return f"{_some(names)} {'uses' if len(names) == 1 else 'use'} it"
+        return f"{some_of(names, _SHOWN)} {'uses' if len(names) == 1 else 'use'} it"
     if unread := sorted(set(uses.unread).difference(going)):
-        return f"{_some(unread)} cannot be read, and may use it"
+        return f"{some_of(unread, _SHOWN)} cannot be read, and may use it"
     return ""
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {counted(len(names) - _SHOWN, 'more')}" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def in_order_of_removal(store: Store, runs: Sequence[OldRun]) -> list[str]:

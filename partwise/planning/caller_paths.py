@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
 
+from partwise.formatting import some_of
+
 _SHOWN = 3
 
 
@@ -50,11 +52,8 @@ def params_left_behind(params: Mapping[str, Any]) -> tuple[str, ...]:
 def _said(found: Sequence[str], where_not: str) -> tuple[str, ...]:
     if not found:
         return ()
-    more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
     here = str(Path.cwd())
-    return (
-        f"{', '.join(found[:_SHOWN])}{more}: this path is there in {here!r}, and not {where_not}",
-    )
+    return (f"{some_of(found, _SHOWN)}: this path is there in {here!r}, and not {where_not}",)
 
 
 def _texts(

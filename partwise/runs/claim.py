@@ -24,6 +24,7 @@ from partwise.errors import (
     StoreError,
 )
 from partwise.fingerprints.changes import describe_changes
+from partwise.formatting import some_of
 from partwise.outcomes import PartitionStatus
 from partwise.renamed import RENAMED
 from partwise.runs.documents import (
@@ -326,8 +327,7 @@ class Claim:
     def _changes(self, before: Mapping[str, str], intent: Intent) -> str:
         """Return what is different in the code, as a list in words."""
         changes = describe_changes(*map(self._by_names_of_today, (before, intent.code_parts)))
-        more = f" and {len(changes) - _SHOWN:,} more" if len(changes) > _SHOWN else ""
-        return f"{', '.join(changes[:_SHOWN])}{more}"
+        return some_of(changes, _SHOWN)
 
     def _by_names_of_today(self, parts: Mapping[str, str]) -> dict[str, str]:
         now = RENAMED.get(KINDS[self.identity.kind].flow, {})

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from partwise.cluster_calls import ANSWER_S, Ends, await_one, known_workers, this_worker
 from partwise.errors import ClusterError, PartwiseError, SignatureError, SourceError, StoreError
+from partwise.formatting import some_of
 from partwise.shuffle.part_file import is_part_whole, lay_in_shard_order, read_index, read_part_keys
 from partwise.shuffle.plan import (
     IndexedPart,
@@ -370,9 +371,8 @@ def _raise(error: BaseException, read: Sequence[str]) -> None:
         ) from error
     reason = str(error).rstrip(". \n")
     names = list(dict.fromkeys(read))
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
     raise ClusterError(
-        f"Dividing the rows into shards failed on a worker that read {', '.join(names[:_SHOWN])}"
-        f"{more}: {type(error).__name__}: {reason}. Look into the log of the Dask workers, give "
+        f"Dividing the rows into shards failed on a worker that read {some_of(names, _SHOWN)}: "
+        f"{type(error).__name__}: {reason}. Look into the log of the Dask workers, give "
         "them more memory if one was killed, and begin the run again."
     ) from error

@@ -107,6 +107,14 @@ def test_a_run_that_cannot_be_read_keeps_what_it_may_use(store, name) -> None:
     assert why(store)["t-2"] == "i-2 cannot be read, and may use it"
 
 
+def test_of_many_that_keep_a_run_some_are_named(store) -> None:
+    for number in range(5):
+        infer(store, f"more-{number}", "t-1")
+        damage(store, f"runs/more-{number}/run.json")
+    assert why(store)["t-2"] == "i-2 uses it"
+    assert why(store)["t-1"] == "more-0, more-1, more-2 and 2 more cannot be read, and may use it"
+
+
 def test_one_that_goes_keeps_nothing_and_goes_first(store) -> None:
     infer(store, "a-0", "t-2")
     infer(store, "i-3", "t-4")
