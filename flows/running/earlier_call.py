@@ -19,7 +19,7 @@ from partwise.flows.running.connections import open_rows
 from partwise.planning.earlier_rows import keys_of_run
 from partwise.planning.trust import check_trusted, is_made_here
 from partwise.renamed import with_new_names
-from partwise.runs.ledger import KEY_PREFIX
+from partwise.runs.ledger import key_names
 from partwise.runs.run import Run
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import open_source, values_as
@@ -102,8 +102,8 @@ class EarlierCall:
         The run's own argument is not asked: of rows in memory it is not written down.
         """
         ledger = self.run.ledger
-        names = [f"{KEY_PREFIX}{column.name}" for column in self.run.key_columns]
-        return "keep" if any(ledger[name].null_count for name in names) else "drop"
+        keys = ledger.select(key_names(ledger.column_names))
+        return "keep" if any(column.null_count for column in keys.columns) else "drop"
 
     @property
     def seed(self) -> int:

@@ -37,12 +37,12 @@ from partwise.runs.bundle import StoredArtifact, artifact_from_row, decode, read
 from partwise.runs.contents import READ_THREADS
 from partwise.runs.documents import run_path, sha256_of
 from partwise.runs.key_texts import key_texts, named_partition
-from partwise.runs.ledger import KEY_PREFIX, check_size
+from partwise.runs.ledger import check_size
 from partwise.runs.run import ONLY
-from partwise.runs.stored_models import MODEL_FILES, MODELS, ModelSet
+from partwise.runs.stored_models import MODEL_FILES, MODELS, ModelSet, key_hashes
 from partwise.store.store import Store
 from partwise.store.versions import parse_reference
-from partwise.tables.keys.partition_keys import Key, KeyColumn, hash_keys, normalize_keys
+from partwise.tables.keys.partition_keys import Key, KeyColumn
 
 if TYPE_CHECKING:
     from partwise.serving.predictor import Predictor
@@ -303,11 +303,9 @@ class Catalog:
         files = self.table[format]
         table = self.table.filter(pc.is_valid(files))
         files = table[format]
-        keys = table.select([f"{KEY_PREFIX}{column.name}" for column in self.key_columns])
-        keys = keys.rename_columns([column.name for column in self.key_columns])
         hashes: Any = pa.nulls(table.num_rows, pa.uint64())
         if self.key_columns:
-            hashes = pa.array(hash_keys(normalize_keys(keys, self.key_columns)))
+            hashes = key_hashes(table, self.key_columns)
         run = table if format == "native" else pa.Table.from_struct_array(files)
         models = {
             "hash": hashes,

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from partwise.catalogs.measured import Measured
 from partwise.errors import InputError
-from partwise.runs.ledger import KEY_PREFIX
+from partwise.runs.ledger import with_plain_keys
 from partwise.runs.run import Run
 from partwise.store.store import Store
 
@@ -128,11 +128,8 @@ class Contest:
         n, m = self.values.shape
         places = pa.array(np.repeat(np.arange(n), m))
         values = self.values.ravel()
-        columns: dict[str, Any] = {
-            name.removeprefix(KEY_PREFIX): column
-            for name, column in zip(self.keys.column_names, self.keys.columns, strict=True)
-        }
-        columns = {name: column.take(places) for name, column in columns.items()}
+        keys = with_plain_keys(self.keys).take(places)
+        columns: dict[str, Any] = dict(zip(keys.column_names, keys.columns, strict=True))
         columns["candidate"] = pa.array(np.tile(np.array(self.candidates, object), n), pa.string())
         columns[self.metric] = pa.array(values, mask=np.isnan(values))
         columns["rows"] = pa.array(np.repeat(self.rows, m))

@@ -17,7 +17,7 @@ from partwise.catalogs.rules import Improvement, NewKeys, Retire, Rule, TheseKey
 from partwise.errors import InputError
 from partwise.formatting import counted, did_you_mean
 from partwise.runs.key_texts import named_partition
-from partwise.runs.ledger import KEY_PREFIX
+from partwise.runs.ledger import key_names
 from partwise.tables.keys.partition_keys import KeyColumn
 
 REPLACED, NEW, KEPT, PINNED, RETIRED, LEFT_OUT, UNSEEN = (
@@ -473,7 +473,7 @@ def _verdicts(
     newcomers: Sequence[pa.Table],
     base: pa.Table | None,
 ) -> pa.Table:
-    names = [name for name in newcomers[0].column_names if name.startswith(KEY_PREFIX)]
+    names = key_names(newcomers[0].column_names)
     keys = (newcomers[0] if contest is None else contest.keys).select([*names, "partition_id"])
     candidates = [""] if contest is None else list(contest.candidates)
     table = keys.append_column("verdict", pa.array(decided["verdict"], pa.string()))

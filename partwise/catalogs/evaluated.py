@@ -23,7 +23,7 @@ from partwise.errors import InputError, PartwiseError
 from partwise.formatting import counted
 from partwise.runs.contents import READ_THREADS, list_runs
 from partwise.runs.earlier_runs import earlier_runs, last_work
-from partwise.runs.ledger import KEY_PREFIX
+from partwise.runs.ledger import key_names, with_plain_keys
 from partwise.runs.run import ONLY, Run
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import Key
@@ -181,10 +181,8 @@ class Evaluated:
         The columns are those of the key, partition_id, the metric, value_then, rows_then, increase,
         confidence, model_level, the counts of rows, drifted_features, and verdict.
         """
-        columns: dict[str, Any] = {
-            name.removeprefix(KEY_PREFIX): column
-            for name, column in zip(self.keys.column_names, self.keys.columns, strict=True)
-        }
+        keys = with_plain_keys(self.keys)
+        columns: dict[str, Any] = dict(zip(keys.column_names, keys.columns, strict=True))
         for name, found in (
             (self.metric, self.values),
             (VALUE_THEN, self.values_then),
@@ -210,9 +208,8 @@ class Evaluated:
     def keys_to_train(self) -> pa.Table:
         """Return the key columns of the keys that got worse, or had no model of their own."""
         chosen = np.isin(self.verdicts.astype(str), (WORSE, NO_MODEL))
-        names = [name for name in self.keys.column_names if name.startswith(KEY_PREFIX)]
-        found = self.keys.select(names).filter(pa.array(chosen))
-        return found.rename_columns([name.removeprefix(KEY_PREFIX) for name in names])
+        keys = self.keys.select(key_names(self.keys.column_names))
+        return with_plain_keys(keys.filter(pa.array(chosen)))
 
 
 def evaluations_of(catalog: Catalog, key: Key = ONLY) -> pa.Table:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.outcomes import PartitionStatus
-from partwise.runs.ledger import KEY_PREFIX, metric_values
+from partwise.runs.ledger import key_names, metric_values
 from partwise.runs.run import Run
 
 
@@ -35,10 +35,9 @@ class Measured:
     def of(cls, run: Run) -> "Measured":
         """Read the ledger of a run."""
         ledger = run.ledger
-        names = [name for name in ledger.column_names if name.startswith(KEY_PREFIX)]
         return cls(
             arguments=arguments_of(run),
-            keys=ledger.select([*names, "partition_id"]),
+            keys=ledger.select([*key_names(ledger.column_names), "partition_id"]),
             is_done=pc.equal(ledger["status"], PartitionStatus.DONE).to_numpy(),
             metrics={name: (rows, values) for name, rows, values in metric_values(ledger)},
         )

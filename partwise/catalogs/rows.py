@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from partwise.errors import InputError, RunFormatError
 from partwise.runs.documents import is_run_id
 from partwise.runs.exports import has_one_model, ledger_of_models
-from partwise.runs.ledger import ARTIFACT, KEY_PREFIX
+from partwise.runs.ledger import ARTIFACT, KEY_PREFIX, key_names
 from partwise.runs.run import Run
 from partwise.runs.stored_models import MODEL_FILES, models_of
 from partwise.runs.stored_names import check_names
@@ -82,7 +82,7 @@ def champions_of(run: Run, exports: Run | None = None) -> pa.Table:
         **dict.fromkeys(("comparison", "reason"), pa.repeat("", n)),
         **dict.fromkeys(("pinned", "retired"), pa.repeat(False, n)),
     }
-    keys = [] if is_one else [name for name in models.column_names if _is_key(name)]
+    keys = [] if is_one else key_names(models.column_names)
     columns = [values.get(field.name, pa.nulls(n, field.type)) for field in COLUMNS]
     names = [*keys, *COLUMNS.names]
     return in_order(pa.table([*(models[name] for name in keys), *columns], names=names))
@@ -109,10 +109,6 @@ def _struct(columns: Sequence[pa.ChunkedArray], kind: pa.StructType) -> pa.Array
     return pa.StructArray.from_arrays(arrays, fields=fields, mask=pc.is_null(arrays[0]))
 
 
-def _is_key(name: str) -> bool:
-    return name.startswith(KEY_PREFIX)
-
-
 def in_order(table: pa.Table) -> pa.Table:
     """Return rows as a version has them."""
     return table.sort_by("partition_id").combine_chunks()
@@ -121,9 +117,10 @@ def in_order(table: pa.Table) -> pa.Table:
 def key_columns_of(table: pa.Table) -> tuple[KeyColumn, ...]:
     """Return the key columns of rows of a version, with their classes."""
     return tuple(
-        KeyColumn(name=name.removeprefix(KEY_PREFIX), key_class=key_class_of(name, column.type))
-        for name, column in zip(table.column_names, table.columns, strict=True)
-        if _is_key(name)
+        KeyColumn(
+            name=name.removeprefix(KEY_PREFIX), key_class=key_class_of(name, table[name].type)
+        )
+        for name in key_names(table.column_names)
     )
 
 
@@ -190,7 +187,7 @@ def retired(table: pa.Table, partition_ids: Sequence[str] | pa.Array) -> pa.Tabl
     """Return the rows of a version with rows without a champion for some keys."""
     chosen = _is_among(table, partition_ids)
     gone = table.filter(pc.and_(chosen, pc.invert(table["retired"])))
-    keys = [name for name in table.column_names if _is_key(name)]
+    keys = key_names(table.column_names)
     kept = {name: gone[name] for name in (*keys, "partition_id", "unseen_since")}
     kept |= dict.fromkeys(("comparison", "reason"), pa.repeat("", gone.num_rows))
     kept |= {"pinned": pa.repeat(False, gone.num_rows), "retired": pa.repeat(True, gone.num_rows)}
@@ -217,10 +214,7 @@ def rolled_back(base: pa.Table, old: pa.Table) -> pa.Table:
 def differences(before: pa.Table, after: pa.Table) -> pa.Table:
     """Return a row for each key of which two versions differ, as `Catalog.diff` has them."""
     both = pa.concat_tables(
-        [
-            each.select([*filter(_is_key, each.column_names), "partition_id"])
-            for each in (before, after)
-        ],
+        [each.select([*key_names(each.column_names), "partition_id"]) for each in (before, after)],
         promote_options="permissive",
     )
     ids = both["partition_id"].unique()
@@ -268,7 +262,7 @@ def completed(table: pa.Table, version: int, at: datetime) -> pa.Table:
         InputError: They are not the rows of a version: columns or types differ, or a key stands
             there twice.
     """
-    keys = [name for name in table.column_names if _is_key(name)]
+    keys = key_names(table.column_names)
     if table.column_names != [*keys, *COLUMNS.names]:
         raise InputError(f"Rows of a catalog have the columns {', '.join(COLUMNS.names)}.")
     ids = table["partition_id"]

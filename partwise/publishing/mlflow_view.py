@@ -26,7 +26,7 @@ from partwise.evaluation.scores import find_metric
 from partwise.publishing.mlflow_model import ADDRESS, address_of
 from partwise.redaction import masked, without_secrets
 from partwise.runs.key_texts import key_texts
-from partwise.runs.ledger import KEY_PREFIX, metric_values
+from partwise.runs.ledger import KEY_PREFIX, key_names, metric_values
 
 TAG, STORE = "partwise.catalog", "partwise.store"
 ALIAS = "champion"
@@ -251,7 +251,7 @@ def _safe(name: str) -> str:
 
 def champion_rows(table: pa.Table) -> pa.Table:
     """Return the rows of a version as flat columns, with a column for each metric."""
-    keys = [name for name in table.column_names if name.startswith(KEY_PREFIX)]
+    keys = key_names(table.column_names)
     flat = pa.table({"key": pa.array(key_texts(table), pa.string())})
     for name in (*keys, *_PLAIN, *_WHY):
         # As people call it; beside one that the catalog has itself.

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from partwise.errors import KeyClassError
 from partwise.formatting import key_text
-from partwise.runs.ledger import KEY_PREFIX
+from partwise.runs.ledger import key_names
 from partwise.tables.keys.partition_keys import Key, KeyClass, KeyColumn, partition_id
 
 LONGEST_DIGITS = 14
@@ -22,8 +22,7 @@ _MOST_DIGITS = 76
 
 def key_reader(ledger: pa.Table) -> Callable[[int], str]:
     """Return a function that gives the key of a row of a ledger, as `--key` takes it."""
-    keys = [name for name in ledger.column_names if name.startswith(KEY_PREFIX)]
-    columns, names = ledger.select(keys), ledger["partition_id"]
+    columns, names = ledger.select(key_names(ledger.column_names)), ledger["partition_id"]
     return lambda row: row_key_text(columns, row) or str(names[row].as_py())
 
 

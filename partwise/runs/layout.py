@@ -18,7 +18,7 @@ from partwise.formatting import value_text
 from partwise.runs.bundle import LOG_FILENAME
 from partwise.runs.contents import READ_THREADS
 from partwise.runs.kinds import KINDS
-from partwise.runs.ledger import KEY_PREFIX
+from partwise.runs.ledger import KEY_PREFIX, key_names
 from partwise.runs.run import Run
 from partwise.store.store import Store
 
@@ -104,11 +104,7 @@ def _lay_out(run: Run, target: Store, row: dict[str, Any]) -> dict[str, Any]:
 def _key(row: dict[str, Any]) -> dict[str, Any]:
     """Return the key of a partition; what JSON has no form for is text, as `--key` takes it."""
     return {
-        "key": {
-            name.removeprefix(KEY_PREFIX): _json_value(value)
-            for name, value in row.items()
-            if name.startswith(KEY_PREFIX)
-        }
+        "key": {name.removeprefix(KEY_PREFIX): _json_value(row[name]) for name in key_names(row)}
     }
 
 

@@ -261,7 +261,7 @@ def read_ledger(content: bytes, where: str) -> pa.Table:
 
 def _with_all_columns(table: pa.Table) -> pa.Table:
     """Return ledger rows with the columns that an older release did not write, as nulls."""
-    n_keys = sum(name.startswith(KEY_PREFIX) for name in table.column_names)
+    n_keys = len(key_names(table.column_names))
     for place, column in enumerate(COLUMNS):
         if column.name not in table.column_names:
             missing = pa.nulls(table.num_rows, column.type)
@@ -309,11 +309,21 @@ def merge(
     # Places all along, and the rows once at the end: each copy of a million rows is 300 MiB.
     chosen = order.filter(pa.array(is_first))
     schema = table.schema
-    keys = [name for name in schema.names if name.startswith(KEY_PREFIX)]
-    places = chosen.take(in_order_of_keys(table.select(keys).take(chosen)))
+    keys = table.select(key_names(schema.names)).take(chosen)
+    places = chosen.take(in_order_of_keys(keys))
     values = table.columns
     del table
     return pa.table(take_columns(values, places), schema=schema)
+
+
+def key_names(names: Iterable[str]) -> list[str]:
+    """Return those of the names of a ledger's columns that are of key columns."""
+    return [name for name in names if name.startswith(KEY_PREFIX)]
+
+
+def with_plain_keys(table: pa.Table) -> pa.Table:
+    """Return rows whose key columns are named as in the source."""
+    return table.rename_columns([name.removeprefix(KEY_PREFIX) for name in table.column_names])
 
 
 def in_order_of_keys(keys: pa.Table) -> pa.Array:
@@ -326,7 +336,6 @@ def readable_ledger(table: pa.Table) -> pa.Table:
 
     A key or metric that is named like a column of the ledger has a prefix (`key.`, `metric.`).
     """
-    keys = [name for name in table.column_names if name.startswith(KEY_PREFIX)]
     ours = [name for name in COLUMNS.names if name not in _NOT_SHOWN]
     # Few runs have these, and older releases wrote no such columns.
     for name in ("exit_code", "candidate"):
@@ -335,7 +344,7 @@ def readable_ledger(table: pa.Table) -> pa.Table:
     if RUNNING_SINCE in table.column_names:
         ours.insert(ours.index("status") + 1, RUNNING_SINCE)
     columns: dict[str, Any] = {}
-    for name in keys:
+    for name in key_names(table.column_names):
         short = name.removeprefix(KEY_PREFIX)
         columns[_free_name(short, KEY_PREFIX, {*ours, *columns})] = table[name]
     for name in ours:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from partwise.runs.bundle import CATEGORIES_FILENAME, SKETCH_FILENAME
 from partwise.runs.documents import RUN_SCHEME
-from partwise.runs.ledger import ARTIFACT, KEY_PREFIX
+from partwise.runs.ledger import ARTIFACT, key_names, with_plain_keys
 from partwise.runs.run import Run
 from partwise.tables.keys.partition_keys import KeyColumn, hash_keys, normalize_keys
 
@@ -99,9 +99,7 @@ def model_set(run: Run, models: pa.Table, *, of_all_rows: bool = False) -> Model
         models = models.sort_by("shard").slice(0, 1)
         hashes = pa.nulls(models.num_rows, pa.uint64())
     else:
-        keys = models.select([f"{KEY_PREFIX}{column.name}" for column in columns])
-        keys = keys.rename_columns([column.name for column in columns])
-        hashes = pa.array(hash_keys(normalize_keys(keys, columns)))
+        hashes = key_hashes(models, columns)
     table = pa.table(
         {
             "hash": hashes,
@@ -115,6 +113,12 @@ def model_set(run: Run, models: pa.Table, *, of_all_rows: bool = False) -> Model
     n_shards = None if of_all_rows else run.document.n_shards
     name = f"{RUN_SCHEME}{run.run_id}"
     return ModelSet(name=name, key_columns=columns, models=table, n_shards=n_shards)
+
+
+def key_hashes(rows: pa.Table, columns: tuple[KeyColumn, ...]) -> pa.Array:
+    """Return the hashes of the keys of a ledger's, or a catalog's, rows."""
+    keys = with_plain_keys(rows.select(key_names(rows.column_names)))
+    return pa.array(hash_keys(normalize_keys(keys, columns)))
 
 
 def models_of(ledger: pa.Table) -> pa.Table:

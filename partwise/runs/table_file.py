@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from partwise.errors import InputError
 from partwise.formatting import value_text
-from partwise.runs.ledger import KEY_PREFIX
+from partwise.runs.ledger import KEY_PREFIX, key_names
 from partwise.runs.local_file import check_free, new_file
 from partwise.runs.output_types import mixed_types
 from partwise.runs.outputs import output_schemas
@@ -97,9 +97,8 @@ def keyed_metrics(run: Run) -> pa.Table:
     """Return the metrics of a run with one row for each value: key columns, metric, value."""
     metrics = run.metrics
     places = pc.index_in(metrics["partition_id"], run.ledger["partition_id"].combine_chunks())
-    keys = run.ledger.select([f"{KEY_PREFIX}{column.name}" for column in run.key_columns])
-    taken = keys.take(places)
-    names = [name.removeprefix(KEY_PREFIX) for name in keys.column_names]
+    taken = run.ledger.select(key_names(run.ledger.column_names)).take(places)
+    names = [column.name for column in run.key_columns]
     free = [f"{KEY_PREFIX}{name}" if name in metrics.column_names else name for name in names]
     return pa.table([*taken.columns, *metrics.columns], names=[*free, *metrics.column_names])
 

@@ -14,7 +14,7 @@ from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.rows import champions_of
 from partwise.errors import KeyClassError, PartitionNotFoundError
 from partwise.formatting import key_text, shortened
-from partwise.runs.ledger import KEY_PREFIX
+from partwise.runs.ledger import key_names
 from partwise.runs.run import Run
 from partwise.serving.wire import key_to_json
 
@@ -57,7 +57,7 @@ class Champions:
         Raises:
             IntegrityError: The table is gone, or was changed.
         """
-        names = [*_key_names(self._table.column_names), "partition_id"]
+        names = [*key_names(self._table.column_names), "partition_id"]
         keys = found = self._table.select(names)
         if text:
             found = keys.filter(pc.match_substring(_texts(keys), text, ignore_case=True))
@@ -112,14 +112,10 @@ class Champions:
         raise PartitionNotFoundError(f"There is no key {shortened(key)!r}.")
 
 
-def _key_names(names: list[str]) -> list[str]:
-    return [name for name in names if name.startswith(KEY_PREFIX)]
-
-
 def _texts(keys: pa.Table) -> pa.Array:
     """Return what is searched: values with commas between them."""
     texts = []
-    for name in _key_names(keys.column_names):
+    for name in key_names(keys.column_names):
         try:
             texts.append(pc.cast(keys[name], pa.string()))
         except pa.ArrowException:  # durations, and bytes that are no text
@@ -132,7 +128,7 @@ def _texts(keys: pa.Table) -> pa.Array:
 def _named(row: Json) -> Json:
     """Return how a key is called: its id, its text, and its JSON; None: there is none."""
     named = {"id": row["partition_id"], "text": row["partition_id"], "json": None}
-    if values := [row[each] for each in _key_names(list(row))]:
+    if values := [row[each] for each in key_names(row)]:
         named["text"] = key_text(values)
         named["json"] = json.dumps(key_to_json(tuple(values) if len(values) > 1 else values[0]))
     return named
