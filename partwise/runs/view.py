@@ -10,6 +10,7 @@ that: of a "resume-failed", what the newest generation says of a partition count
 
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC
 from functools import cached_property
 
@@ -53,40 +54,28 @@ from partwise.store.store import Store
 logger = logging.getLogger(__name__)
 
 
+@dataclass(kw_only=True, eq=False)
 class View:
-    """The generations of a run, as a reader found them, and which of their rows he sees.
+    """The generations of a run, as a reader found them, and which of their rows he sees."""
 
-    Args:
-        store: Where the run is.
-        document: Its `run.json`.
-        newest: The newest generation; 0: none was begun.
-        summaries: By generation, of those that have ended; None: not read yet.
-        run_sha256: Of `run.json` as it was read.
-        removed: The generation with which the run was removed, before which nothing counts; -1: it
-            never was.
-        is_alone: Whether only the newest is seen, complete or not.
-    """
+    store: Store
+    """Where the run is."""
+    run: RunDocument
+    newest: int
+    """The newest generation; 0: none was begun."""
+    summaries: dict[int, SummaryDocument | None]
+    """By generation, of those that have ended; None: not read yet."""
+    run_sha256: str
+    """Of `run.json` as it was read."""
+    removed: int = -1
+    """The generation with which the run was removed, before which nothing counts; -1: it never
+    was."""
+    is_alone: bool = False
+    """Whether only the newest is seen, complete or not."""
+    _documents: dict[int, bytes] = field(init=False, default_factory=dict)
 
-    def __init__(
-        self,
-        store: Store,
-        document: RunDocument,
-        newest: int,
-        summaries: Mapping[int, SummaryDocument | None],
-        *,
-        run_sha256: str,
-        removed: int = -1,
-        is_alone: bool = False,
-    ) -> None:
-        self.newest = newest
-        self.removed = removed
-        self._store = store
-        self._document = document
-        self._run_id = document.run_id
-        self._summaries = dict(summaries)
-        self._run_sha256 = run_sha256
-        self._documents: dict[int, bytes] = {}
-        self._is_alone = is_alone
+    def __post_init__(self) -> None:
+        self._run_id = self.run.run_id
 
     def alone(self, generation: int) -> "View":
         """Return the view of one generation alone, complete or not."""
@@ -96,34 +85,32 @@ class View:
                 f"The run {self._run_id!r} has no generation {generation}; its newest is "
                 f"{self.newest}."
             )
-        return View(
-            self._store,
-            self._document,
-            generation,
-            self._summaries,
-            run_sha256=self._run_sha256,
-            removed=self.removed,
-            is_alone=True,
-        )
+        return replace(self, newest=generation, is_alone=True)
 
     def summary(self, generation: int) -> SummaryDocument | None:
         """Return how a generation ended; None while it has not."""
-        if generation in self._summaries and self._summaries[generation] is None:
-            self._summaries[generation] = self._read_summary(generation)
-        return self._summaries.get(generation)
+        if generation in self.summaries and self.summaries[generation] is None:
+            self.summaries[generation] = self._read_summary(generation)
+        return self.summaries.get(generation)
 
     def _read_summary(self, generation: int) -> SummaryDocument:
         name = summary_file(generation)
         path = run_path(self._run_id, name)
-        content = self._store.read_document(path)
+        content = self.store.read_document(path)
         check_signed(content, path, f"{self._run_id}/{name}")
         summary = SummaryDocument.from_bytes(content, f"{self._run_id}/{name}")
-        if summary.generation != generation:
-            raise self._foreign(name, f"is of generation {summary.generation}")
-        if summary.run_sha256 not in (None, self._run_sha256):
-            raise self._foreign(name, f"does not name the {RUN_DOCUMENT} that stands there")
-        remember(self._store.url, run_path(self._run_id), seen_of(self._document, generation))
+        self._check_own(summary, name, generation)
+        remember(self.store.url, run_path(self._run_id), seen_of(self.run, generation))
         return summary
+
+    def _check_own(
+        self, document: GenerationDocument | SummaryDocument, name: str, generation: int
+    ) -> None:
+        """Refuse a document of another generation or run."""
+        if document.generation != generation:
+            raise self._foreign(name, f"is of generation {document.generation}")
+        if document.run_sha256 not in (None, self.run_sha256):
+            raise self._foreign(name, f"does not name the {RUN_DOCUMENT} that stands there")
 
     def _foreign(self, name: str, why: str) -> IntegrityError:
         return IntegrityError(
@@ -139,17 +126,17 @@ class View:
     @cached_property
     def shown(self) -> SummaryDocument | None:
         """How the complete generation ended that readers see; None: none was complete yet."""
-        numbers = [self.newest] if self._is_alone else sorted(self._summaries, reverse=True)
+        numbers = [self.newest] if self.is_alone else sorted(self.summaries, reverse=True)
         for number in numbers:
             summary = self.summary(number)
-            if summary is not None and summary.is_complete(self._document.kind):
+            if summary is not None and summary.is_complete(self.run.kind):
                 return summary
         return None
 
     def complete(self) -> list[SummaryDocument]:
         """Return how the complete generations ended, the oldest first."""
-        ends = map(self.summary, sorted(self._summaries))
-        return [end for end in ends if end is not None and end.is_complete(self._document.kind)]
+        ends = map(self.summary, sorted(self.summaries))
+        return [end for end in ends if end is not None and end.is_complete(self.run.kind)]
 
     def document(self, generation: int) -> GenerationDocument:
         """Return what is written down of a generation."""
@@ -157,10 +144,7 @@ class View:
         content = self._document_bytes(generation)
         document = GenerationDocument.from_bytes(content, f"{self._run_id}/{name}")
         summary = self.summary(generation)
-        if document.generation != generation:
-            raise self._foreign(name, f"is of generation {document.generation}")
-        if document.run_sha256 not in (None, self._run_sha256):
-            raise self._foreign(name, f"does not name the {RUN_DOCUMENT} that stands there")
+        self._check_own(document, name, generation)
         if summary is not None and summary.generation_sha256 not in (None, sha256_of(content)):
             raise self._foreign(name, "differs from its checksum in the summary")
         return document
@@ -174,9 +158,9 @@ class View:
             name = generation_file(generation)
             path = run_path(self._run_id, name)
             try:
-                content = self._store.read_document(path)
+                content = self.store.read_document(path)
             except FileNotFoundError as error:
-                refuse_removed(self._store, self._run_id, generation)
+                refuse_removed(self.store, self._run_id, generation)
                 raise RunFormatError(f"The run {self._run_id!r} lacks its {name}.") from error
             check_signed(content, path, f"{self._run_id}/{name}")
             self._documents[generation] = content
@@ -192,7 +176,7 @@ class View:
         document = self.document(generation)
         path = run_path(self._run_id, generation_file(generation))
         signed_by = signer(self._document_bytes(generation), path)
-        return signed_by is not None and document.run_sha256 == self._run_sha256
+        return signed_by is not None and document.run_sha256 == self.run_sha256
 
     def ledger(self) -> pa.Table | None:
         """Return the ledger rows that readers see, sorted by key; None: there are none.
@@ -204,7 +188,7 @@ class View:
             return self._ledger_of(self.shown)
         # Before the rows are read: see `Unfinished`.
         unfinished = self._unfinished()
-        if self._is_alone:
+        if self.is_alone:
             rows, of_newest = self._rows_of_newest(), True
         else:
             rows, of_newest = self._most_committed()
@@ -216,7 +200,7 @@ class View:
         if self.is_removed or number == 0 or self.summary(number) is not None:
             return None
         try:
-            found = read_keys(self._store, self._document, number)
+            found = read_keys(self.store, self.run, number)
         except NewerFormatError:
             raise
         except (RunFormatError, SignatureError) as error:
@@ -225,13 +209,13 @@ class View:
             return None
         if found is None:
             return None
-        standing = read_standing(self._store, self._run_id, number)
-        return Unfinished(self._document, number, *found, standing)
+        standing = read_standing(self.store, self._run_id, number)
+        return Unfinished(self.run, number, *found, standing)
 
     def _ledger_of(self, summary: SummaryDocument) -> pa.Table:
         name = summary.ledger_file
         try:
-            content = self._store.read(run_path(self._run_id, name))
+            content = self.store.read(run_path(self._run_id, name))
         except FileNotFoundError as error:
             raise self.lost(name, "is gone") from error
         if sha256_of(content) != summary.ledger_sha256:
@@ -243,7 +227,7 @@ class View:
         summary = self.summary(self.newest)
         if summary is not None:
             return self._ledger_of(summary)
-        segments = read_generation(self._store, self._run_id, self.newest)
+        segments = read_generation(self.store, self._run_id, self.newest)
         self._warn(segments.damaged)
         return segments.merge()
 
@@ -252,7 +236,7 @@ class View:
 
         And whether the newest is among the generations that they are of.
         """
-        segments = read_segments(self._store, ledger_segments(self._store, self._run_id))
+        segments = read_segments(self.store, ledger_segments(self.store, self._run_id))
         self._warn(segments.damaged)
         chosen, most, of_newest = None, -1, False
         for attempt in self._attempts():
@@ -306,7 +290,7 @@ class View:
     def lost(self, name: str, why: str) -> PartwiseError:
         """Return what to raise for a file that is not as it was written; `why`: "is gone"."""
         # Asked now: what a removal or a newer generation has taken meanwhile is not damage.
-        now = open_view(self._store, self._document, self._run_sha256)
+        now = open_view(self.store, self.run, self.run_sha256)
         if now.removed > self.removed:
             return self._removed_since()
         if now.shown != self.shown:
@@ -325,23 +309,17 @@ def open_view(store: Store, document: RunDocument, run_sha256: str) -> View:
     # Before the store is asked: what others complete between the two is newer then, not missing.
     seen = recall(store.url, path)
     there = list_generations(store, document.run_id)
-    found = seen_of(document, max(*there.ended, there.removed, 0))
-    check_not_older(seen, found, store.url, path)
+    ended = seen_of(document, max(*there.ended, there.removed, 0))
+    check_not_older(seen, ended, store.url, path)
+    found = View(store=store, run=document, newest=0, summaries={}, run_sha256=run_sha256)
     if isinstance(document, ClaimDocument):
         # Nothing of one that was removed counts for a process that is about to begin it again.
-        return View(store, document, 0, {}, run_sha256=run_sha256)
+        return found
     summaries: dict[int, SummaryDocument | None] = dict.fromkeys(there.ended)
     if document.format_version == 1:
         of_v1 = _summary_of_v1(store, document.run_id)
         summaries |= {number: end for number, end in of_v1.items() if number > there.removed}
-    return View(
-        store,
-        document,
-        there.begun,
-        summaries,
-        run_sha256=run_sha256,
-        removed=there.removed,
-    )
+    return replace(found, newest=there.begun, summaries=summaries, removed=there.removed)
 
 
 def seen_of(document: RunDocument, generation: int) -> Seen:
