@@ -33,6 +33,13 @@ TEXT = {"type": "string"}
 TEXTS = {"type": "array", "items": TEXT}
 
 Function = SkipJsonSchema[Callable[..., Any]]
+NamedFunction = Annotated[str, WithJsonSchema(TEXT | {"title": "Function"})] | Function
+
+
+def _one_of(*schemas: dict[str, Any]) -> WithJsonSchema:
+    """Return what a form shows for a value of several shapes: a tab for each."""
+    return WithJsonSchema({"anyOf": [*schemas]})
+
 
 _FILES = {
     "title": "Files",
@@ -51,64 +58,27 @@ _FILES = {
     "required": ["paths"],
 }
 DataParameter = Annotated[
-    Any,
-    WithJsonSchema(
-        {
-            "anyOf": [
-                TEXT | {"title": "Path"},
-                TEXTS | {"title": "Paths"},
-                _FILES,
-            ]
-        }
-    ),
+    Any, _one_of(TEXT | {"title": "Path"}, TEXTS | {"title": "Paths"}, _FILES)
 ]
 PartitionBy = Annotated[
-    str | Sequence[str],
-    WithJsonSchema({"anyOf": [TEXT | {"title": "Column"}, TEXTS | {"title": "Columns"}]}),
+    str | Sequence[str], _one_of(TEXT | {"title": "Column"}, TEXTS | {"title": "Columns"})
 ]
-TrainerParameter = (
-    ReadyTrainer
-    | Best
-    | Tuned
-    | Annotated[str, WithJsonSchema(TEXT | {"title": "Function"})]
-    | Function
-)
-SearchedTrainerParameter = (
-    ReadyTrainer | Annotated[str, WithJsonSchema(TEXT | {"title": "Function"})] | Function
-)
-StudyTrainerParameter = (
-    ReadyTrainer
-    | DistributedXGBoost
-    | DistributedLightGBM
-    | Annotated[str, WithJsonSchema(TEXT | {"title": "Function"})]
-    | Function
-)
+TrainerParameter = ReadyTrainer | Best | Tuned | NamedFunction
+SearchedTrainerParameter = ReadyTrainer | NamedFunction
+StudyTrainerParameter = ReadyTrainer | DistributedXGBoost | DistributedLightGBM | NamedFunction
 SpaceParameter = Annotated[
-    Any,
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "object", "title": "By name"},
-                TEXT | {"title": "Function"},
-            ]
-        }
-    ),
+    Any, _one_of({"type": "object", "title": "By name"}, TEXT | {"title": "Function"})
 ]
 SearchedSpaceParameter = Annotated[Any, WithJsonSchema({"type": "object"})]
 MetricParameter = Annotated[str, WithJsonSchema(TEXT | {"title": "Name"})] | Function
-DistributedTrainerParameter = (
-    DistributedXGBoost
-    | DistributedLightGBM
-    | Annotated[str, WithJsonSchema(TEXT | {"title": "Function"})]
-    | Function
-)
+DistributedTrainerParameter = DistributedXGBoost | DistributedLightGBM | NamedFunction
 EvalDataParameter = Annotated[Any, WithJsonSchema({"type": "object"})]
 OneParamsParameter = Annotated[Mapping[str, Any], WithJsonSchema({"type": "object"})]
 TextsParameter = Annotated[Sequence[str], WithJsonSchema(TEXTS)]
 TextsByNameParameter = Annotated[Mapping[str, str], WithJsonSchema({"type": "object"})]
 ArgumentsParameter = Annotated[
     Mapping[str, Any] | Sequence[str],
-    WithJsonSchema({"anyOf": [TEXTS | {"title": "Words"}, {"type": "object", "title": "By name"}]}),
+    _one_of(TEXTS | {"title": "Words"}, {"type": "object", "title": "By name"}),
 ]
 _BACKENDS = {name.capitalize(): name for name in get_args(ScriptBackend)}
 """As AzureML writes them: "Nccl"."""
@@ -117,8 +87,7 @@ BackendParameter = Annotated[
 ]
 InputsByNameParameter = Annotated[Any, WithJsonSchema({"type": "object"})]
 CommandParameter = Annotated[
-    str | Sequence[str],
-    WithJsonSchema({"anyOf": [TEXT | {"title": "Command line"}, TEXTS | {"title": "Words"}]}),
+    str | Sequence[str], _one_of(TEXT | {"title": "Command line"}, TEXTS | {"title": "Words"})
 ]
 FallbackParameter = Annotated[
     Sequence[Constant | ReadyTrainer | bool | int | float | str], WithJsonSchema(TEXTS)
@@ -133,21 +102,10 @@ OutputParameter = Annotated[Any, "an output"]
 ClusterParameter = Annotated[Any, "a cluster"]
 SerdeParameter = Annotated[ModelSerde | str | None, WithJsonSchema(TEXT)]
 ParamsParameter = Annotated[
-    Any,
-    WithJsonSchema(
-        {
-            "anyOf": [
-                TEXT | {"title": "Path of a table"},
-                {"type": "object", "title": "By key"},
-            ]
-        }
-    ),
+    Any, _one_of(TEXT | {"title": "Path of a table"}, {"type": "object", "title": "By key"})
 ]
 OnlyParameter = Annotated[
-    Any,
-    WithJsonSchema(
-        {"anyOf": [TEXT | {"title": "Table or run"}, {"type": "array", "title": "Keys"}]}
-    ),
+    Any, _one_of(TEXT | {"title": "Table or run"}, {"type": "array", "title": "Keys"})
 ]
 FilterParameter = Annotated[
     Filter | None, WithJsonSchema({"type": "array", "items": {"type": "array"}})
