@@ -147,11 +147,8 @@ def _drawn_on(store: Store, run: OldRun, freed: Collection[str]) -> str:
         holders = holders_of(store, run.run_id, freed)
     except PartwiseError as error:
         return str(error)
-    return (
-        f"{some_of(holders, _SHOWN)} {'draws' if len(holders) == 1 else 'draw'} on it"
-        if holders
-        else ""
-    )
+    verb = "draws" if len(holders) == 1 else "draw"
+    return f"{some_of(holders, _SHOWN)} {verb} on it" if holders else ""
 
 
 def _keep_used(reasons: dict[str, str], uses: Uses) -> None:
@@ -220,36 +217,31 @@ def remove_all_old(store: Store, planned: Mapping[str, Removal]) -> dict[str, st
     kept: dict[str, str] = {}
     going, uses = set(planned), _FreshUses(store)
     for run_id, looked_at in planned.items():
-        removed = _remove_old(store, run_id, looked_at, going=going, uses=uses.read)
-        if isinstance(removed, str):
-            kept[run_id] = removed
+        if why := _remove_old(store, run_id, looked_at, going, uses):
+            kept[run_id] = why
             going.discard(run_id)
     return kept
 
 
 def _remove_old(
-    store: Store,
-    run_id: str,
-    looked_at: Removal,
-    *,
-    going: Iterable[str],
-    uses: Callable[[], Uses],
-) -> Removal | str:
-    """Remove a run; where something began to need it meanwhile, return why it stays.
+    store: Store, run_id: str, looked_at: Removal, going: Iterable[str], uses: _FreshUses
+) -> str:
+    """Remove a run; where something began to need it meanwhile, return why it stays; else "".
 
     `looked_at` is what `measure` returned when it was decided; `going` are the runs that have
-    gone or go after it; `uses` returns which runs use which by now.
+    gone or go after it; `uses` says which runs use which by now.
     """
     try:
         # What is left of a removal that was interrupted is of use to nobody.
         if not Run.find(run_id, store).is_removed:
             reasons = dict.fromkeys((run_id, *going), "")
-            _keep_used(reasons, uses())
+            _keep_used(reasons, uses.read())
             if reasons[run_id]:
                 return reasons[run_id]
-        return remove_run(store, run_id, looked_at)
+        remove_run(store, run_id, looked_at)
     except PartwiseError as error:
         return str(error)
+    return ""
 
 
 def collect_rest(store: Store, run_ids: Sequence[str], *, dry_run: bool) -> list[RunGarbage]:
