@@ -14,7 +14,7 @@ from partwise.datasets.comparison import (
     compare_partitions,
 )
 from partwise.datasets.dataset import Dataset, dataset_names
-from partwise.datasets.manifest import DATASETS, ColumnDocument, parse_dataset
+from partwise.datasets.manifest import DATASETS, NOUN, ColumnDocument
 from partwise.flows.cli import output
 from partwise.flows.cli.input_files import FileOptions
 from partwise.flows.cli.news import plain_news
@@ -24,6 +24,7 @@ from partwise.formatting import key_text, shortened, size
 from partwise.runs.contents import list_runs
 from partwise.runs.run import Run
 from partwise.store.store import Store
+from partwise.store.versions import parse_reference
 
 READERS = 8
 
@@ -244,7 +245,7 @@ def verify_data(
     """
     from partwise.datasets.verification import verify_dataset
 
-    name, version = parse_dataset(reference)
+    name, version = parse_reference(reference, NOUN)
     found = verify_dataset(name, Store.of(store), version)
     return output.print_damages(found.damages, found.files, found.size_bytes, name, as_json=as_json)
 

@@ -9,10 +9,9 @@ import pyarrow as pa
 
 from partwise.datasets.manifest import (
     DATASETS,
+    NOUN,
     ColumnDocument,
     DatasetManifest,
-    check_dataset_name,
-    parse_dataset,
     versions_of,
 )
 from partwise.datasets.rows import DatasetRows
@@ -21,7 +20,7 @@ from partwise.sources.descriptions import Source
 from partwise.sources.opening import open_source
 from partwise.sources.references import is_reference
 from partwise.store.store import Store
-from partwise.store.versions import is_name
+from partwise.store.versions import check_name, is_name, parse_reference
 from partwise.tables.filters import Filter
 
 
@@ -58,8 +57,7 @@ class Dataset:
             SignatureError: Signing keys are configured, and none of them signed the manifest.
             StoreError: The store cannot be read.
         """
-        check_dataset_name(name)
-        versions = versions_of(Store.of(store), name)
+        versions = versions_of(Store.of(store), check_name(name, NOUN))
         try:
             number, content = versions.read(version)
         except FileNotFoundError:
@@ -77,7 +75,7 @@ class Dataset:
     @classmethod
     def of(cls, reference: str, store: Store | str | Path = "artifacts") -> "Dataset":
         """Open what `dataset://NAME@VERSION`, or `dataset://NAME` for the newest, stands for."""
-        name, version = parse_dataset(reference)
+        name, version = parse_reference(reference, NOUN)
         return cls.open(name, version, store)
 
     @property

@@ -1,11 +1,12 @@
 """Parts of datasets to which no manifest refers: registrations that died."""
 
 from partwise.datasets.dataset import Dataset, list_versions
-from partwise.datasets.manifest import PARTS, check_dataset_name, dataset_path
+from partwise.datasets.manifest import NOUN, PARTS, dataset_path
 from partwise.datasets.registration import COMMITS
 from partwise.errors import DatasetNotFoundError, RunBusyError
 from partwise.store.lease import Lease, is_gone
 from partwise.store.store import Store
+from partwise.store.versions import check_name
 
 
 def collect_dataset_garbage(store: Store, name: str, *, dry_run: bool) -> list[tuple[str, int]]:
@@ -14,7 +15,7 @@ def collect_dataset_garbage(store: Store, name: str, *, dry_run: bool) -> list[t
     Registrations at work are left alone. A damaged manifest is an error: nobody knows what it
     refers to. Returned are paths, relative to the store, and sizes in bytes.
     """
-    check_dataset_name(name)
+    check_name(name, NOUN)
     parts = dataset_path(name, PARTS)
     tokens = store.list_folder(parts)
     if not tokens and not list_versions(store, name):

@@ -19,14 +19,14 @@ from pydantic import Field, JsonValue, field_validator
 from partwise.runs.documents import Document, Part, RunOrigin
 from partwise.sources.references import DATASET_SCHEME
 from partwise.store.store import Store
-from partwise.store.versions import Versions, check_name, parse_reference
+from partwise.store.versions import Versions
 from partwise.tables.roles import with_label_role
 
 DATASETS = "datasets"
 MANIFESTS = "manifests"
 PARTS = "parts"
+NOUN = "dataset"
 
-_NOUN = "dataset"
 _ORDER = b"partwise.order"
 """Metadata of a field: the fingerprint of the order of its categories."""
 
@@ -157,20 +157,6 @@ def _decode_schema(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
-def check_dataset_name(name: str) -> str:
-    """Return the name of a dataset when it is a safe one on every store."""
-    return check_name(name, _NOUN)
-
-
-def parse_dataset(text: str) -> tuple[str, int | None]:
-    """Return the name, and the version if there is one, of NAME, NAME@VERSION or dataset://....
-
-    Raises:
-        InputError: It is not of this form.
-    """
-    return parse_reference(text, _NOUN)
-
-
 def dataset_path(name: str, *names: str) -> str:
     """Return a path below the folder of a dataset, relative to the store."""
     return "/".join((DATASETS, name, *names))
@@ -178,4 +164,4 @@ def dataset_path(name: str, *names: str) -> str:
 
 def versions_of(store: Store, name: str) -> Versions:
     """Return the versions of a dataset."""
-    return Versions(store=store, folder=dataset_path(name), documents=MANIFESTS, noun=_NOUN)
+    return Versions(store=store, folder=dataset_path(name), documents=MANIFESTS, noun=NOUN)

@@ -21,9 +21,9 @@ from pydantic import JsonValue
 from partwise.datasets.dataset import Dataset, list_versions, resolve_references
 from partwise.datasets.fingerprint import ContentFingerprint, OrderFingerprints
 from partwise.datasets.manifest import (
+    NOUN,
     PARTS,
     DatasetManifest,
-    check_dataset_name,
     dataset_path,
     encode_schema,
     versions_of,
@@ -37,6 +37,7 @@ from partwise.runs.run import Run
 from partwise.sources.opening import open_source
 from partwise.store.lease import Lease
 from partwise.store.store import Store
+from partwise.store.versions import check_name
 from partwise.tables.column_names import columns_there
 from partwise.tables.dictionaries import without_null_values
 from partwise.tables.filters import Filter
@@ -142,7 +143,7 @@ def register(
     description: str,
 ) -> Registration:
     """Do as `register_dataset`, and return whether there is a new version."""
-    check_dataset_name(name)
+    check_name(name, NOUN)
     # A dataset of another store is as good a source as any.
     rows = source if isinstance(source, Dataset) else resolve_references(source, lambda: store)
     opened = open_source(rows, columns=columns, filter=filter)

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from partwise.datasets.manifest import check_dataset_name, parse_dataset
+from partwise.datasets.manifest import NOUN
 from partwise.datasets.registration import Draft, Registration, commit, plain_schema
 from partwise.errors import InputError
 from partwise.runs.documents import RunOrigin
 from partwise.runs.outputs import has_rows, read_schemas
 from partwise.runs.run import Run
 from partwise.sources.references import DATASET_SCHEME
+from partwise.store.versions import check_name, parse_reference
 from partwise.tables.schemas import cast_batch, common_schema
 
 
@@ -29,7 +30,7 @@ class DatasetOutput:
     name: str
 
     def __post_init__(self) -> None:
-        check_dataset_name(self.name)
+        check_name(self.name, NOUN)
 
     def __str__(self) -> str:
         return f"{DATASET_SCHEME}{self.name}"
@@ -41,7 +42,7 @@ class DatasetOutput:
         Raises:
             InputError: The reference names a version, or is none.
         """
-        name, version = parse_dataset(reference)
+        name, version = parse_reference(reference, NOUN)
         if version is not None:
             raise InputError(
                 f"The output {reference!r} names a version, and versions never change: give "
@@ -58,7 +59,7 @@ def register_output(name: str, run: Run, *, description: str = "") -> Registrati
     repeated, finds that version. A resume that changed the outcome makes another. An empty
     `description` becomes one that names the run.
     """
-    check_dataset_name(name)
+    check_name(name, NOUN)
     run = run.refresh()
     end = run.shown or run.summary
     if end is None:
