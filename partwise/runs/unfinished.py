@@ -28,11 +28,10 @@ from partwise.runs.ledger import (
     COLUMNS,
     KEY_PREFIX,
     RUNNING_SINCE,
-    check_size,
     in_order_of_keys,
     read_table,
 )
-from partwise.runs.own_checksums import check_own_checksum, check_own_signature
+from partwise.runs.own_checksums import check_own_signature
 from partwise.runs.trials import TRIAL, TRIAL_KEY
 from partwise.store.lease import read_word
 from partwise.store.signing import is_configured
@@ -89,10 +88,7 @@ def read_keys(
         return None
     if is_configured():
         check_own_signature(content, path, where)
-    # First, so that no footer is parsed that was damaged.
-    check_own_checksum(content, where)
-    check_size(content, where)
-    table = read_table(content, where)
+    table = read_table(content, where, as_ledger=True)
     names = [f"{KEY_PREFIX}{column.name}" for column in document.key_columns]
     try:
         table.validate(full=True)
