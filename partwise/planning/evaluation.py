@@ -31,7 +31,7 @@ from partwise.planning.comparison import label_of
 from partwise.planning.earlier_rows import recipe_of
 from partwise.planning.models import arguments_of_before, check_first_keys
 from partwise.planning.named_runs import newest_run
-from partwise.planning.partitions import keys_of, plan_of, prepared
+from partwise.planning.partitions import keys_of, names_of, plan_of, prepared
 from partwise.runs.documents import RUN_SCHEME
 from partwise.runs.exports import has_one_model, ledger_of_models, training_of
 from partwise.runs.outputs import output_schemas
@@ -100,7 +100,7 @@ def open_predictions(call: EvaluateCall, store: Store) -> Predictions:
         raise InputError(f"The run {run.run_id!r} has no predictions yet.")
     title = f"the run {run.run_id!r}"
     predicted = _predicted(call.prediction, known, title)
-    on = [call.on] if isinstance(call.on, str) else list(call.on or ())
+    on = names_of(call.on or ())
     for name in on:
         if name not in known:
             raise ColumnError(
@@ -132,7 +132,7 @@ def open_predictions(call: EvaluateCall, store: Store) -> Predictions:
 
 def _kept_predictions(call: EvaluateCall, store: Store) -> Predictions:
     """Return what a server has answered: of rows that were asked for twice, the last answer."""
-    on = [call.on] if isinstance(call.on, str) else list(call.on or ())
+    on = names_of(call.on or ())
     columns = re.compile(re.escape(call.prediction) + r"(_\d+)?")
     more = {*on, _LEVEL, ANSWERED_AT}
 
@@ -249,7 +249,7 @@ def prepare_evaluation(
     source, names, keys = keys_of(source, by, theirs)
     check_first_keys(predictions.title, theirs, names, keys)
     label = label_of(call.label, source.schema)
-    on = [call.on] if isinstance(call.on, str) else list(call.on or ())
+    on = names_of(call.on or ())
     if predictions.name.startswith(SERVED_SCHEME):
         predictions = replace(predictions, rows=_with_times(predictions.rows, on, source.schema))
     on_columns = _on_columns(on, source.schema, predictions)

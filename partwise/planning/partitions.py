@@ -219,7 +219,7 @@ def prepare_inference(
     The key columns are those of the models; any of the rows where there is one model, and none for
     blocks of rows. `earlier_keys` and `packages` are as `prepare_training` takes them.
     """
-    given = _names(call.partition_by)
+    given = names_of(call.partition_by)
     predicts: Any = resolve_trainer(call.predict) if call.predict else default_predict
     check_takes(predicts, "data", "model", "context")
     # First: of rows that are divided into blocks, it cannot be changed any more how they are read.
@@ -282,12 +282,13 @@ def keys_of(
     `earlier` are those of a run whose keys they are to meet: files that say no types are read with
     their classes.
     """
-    names = _names(partition_by)
+    names = names_of(partition_by)
     source = keyed_by(source, names, earlier)
     return source, names, key_columns(source.schema, names)
 
 
-def _names(partition_by: str | Sequence[str]) -> list[str]:
+def names_of(partition_by: str | Sequence[str]) -> list[str]:
+    """Return the names of columns as a list; empty: none is given."""
     if isinstance(partition_by, str):
         return [partition_by] if partition_by else []
     return list(partition_by)

@@ -86,6 +86,7 @@ MOST_METRIC_COLUMNS = 1_000
 """With more names of metrics, `Run.partitions` has one column with all metrics of a partition."""
 _WORKED_ON = ("DONE", "SKIPPED", "FAILED")
 _SAMPLE = 5  # partitions named per group of failures
+_REASONS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -451,7 +452,7 @@ def status_counts(table: pa.Table) -> dict[str, int]:
     return {each["values"]: each["counts"] for each in counted.to_pylist()}
 
 
-def skip_reasons(table: pa.Table, most: int = 3) -> str:
+def skip_reasons(table: pa.Table) -> str:
     """Return the most frequent reasons for which partitions were skipped; "" where none was.
 
     Example:
@@ -459,7 +460,7 @@ def skip_reasons(table: pa.Table, most: int = 3) -> str:
         '96 x too few rows; 4 x no label'
     """
     skipped = table.filter(pc.equal(table["status"], PartitionStatus.SKIPPED.value))
-    frequent = Counter(skipped["reason"].to_pylist()).most_common(most)
+    frequent = Counter(skipped["reason"].to_pylist()).most_common(_REASONS)
     texts = [f"{count:,} x {shortened(reason or 'no reason')}" for reason, count in frequent]
     if rest := skipped.num_rows - sum(count for _, count in frequent):
         texts.append(f"{rest:,} for other reasons")

@@ -282,17 +282,14 @@ class View:
                 reason.rstrip("."),
             )
 
-    def _removed_since(self) -> RunNotFoundError:
-        return RunNotFoundError(
-            f"The run {self._run_id!r} was removed since this handle was opened."
-        )
-
     def lost(self, name: str, why: str) -> PartwiseError:
         """Return what to raise for a file that is not as it was written; `why`: "is gone"."""
         # Asked now: what a removal or a newer generation has taken meanwhile is not damage.
         now = open_view(self.store, self.run, self.run_sha256)
         if now.removed > self.removed:
-            return self._removed_since()
+            return RunNotFoundError(
+                f"The run {self._run_id!r} was removed since this handle was opened."
+            )
         if now.shown != self.shown:
             return RunFormatError(
                 f"The run {self._run_id!r} was worked on since this handle was opened; open it "

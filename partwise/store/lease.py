@@ -43,6 +43,8 @@ HEARTBEAT_S = 3.0
 """Time between two moves of the counter, a tenth of the silence that means death."""
 TELL_S = 2.0
 """That, where the owner says how its work stands."""
+SILENCE_S = 30.0
+"""After which an owner on another machine counts as dead."""
 GIVE_WAY_S = 30.0
 """How long an owner that gives way is waited for."""
 
@@ -92,7 +94,7 @@ class Lease:
         store: Store,
         run_path: str,
         *,
-        wait_s: float = 30.0,
+        wait_s: float = SILENCE_S,
         gives_way: bool = False,
         asks: bool = True,
         on_cancel: Callable[[], None] | None = None,
@@ -347,8 +349,8 @@ def request_cancel(store: Store, run_path: str) -> bool:
 class OwnerWatch:
     """Looks, time after time, whether somebody works on a run."""
 
-    def __init__(self, store: Store, run_path: str, *, silence_s: float = 30.0) -> None:
-        self._store, self._run_path, self._silence_s = store, run_path, silence_s
+    def __init__(self, store: Store, run_path: str) -> None:
+        self._store, self._run_path = store, run_path
         self._last: tuple[int, bytes] | None = None
         self._moved_at = time.monotonic()
 
@@ -364,7 +366,7 @@ class OwnerWatch:
         seen = number, _heartbeat(self._store, self._run_path, number)
         if seen != self._last:
             self._last, self._moved_at = seen, time.monotonic()
-        return time.monotonic() - self._moved_at < self._silence_s
+        return time.monotonic() - self._moved_at < SILENCE_S
 
     def looks(self, timeout_s: float | None = None) -> Iterator[None]:
         """Come back every second while somebody works on the run, at most for so long."""
@@ -415,13 +417,13 @@ def _wait_until_free(
         raise RunBusyError(f"Run {_run_id(run_path)} is worked on by {owner}; {advice}.")
 
 
-def check_nobody_works(store: Store, run_path: str, *, wait_s: float = 30.0) -> None:
+def check_nobody_works(store: Store, run_path: str) -> None:
     """See that a run is free or its owner dead (else RunBusyError), as `Lease.acquire` does.
 
     Nothing is taken.
     """
     if number := _newest(store, run_path):
-        _wait_until_free(store, run_path, number, wait_s, asks=False)
+        _wait_until_free(store, run_path, number, SILENCE_S, asks=False)
 
 
 def held_claim(store: Store, run_path: str) -> int:
