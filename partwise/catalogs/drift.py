@@ -6,8 +6,9 @@ PSI of chance stands beside it, and what is flagged is decided by tests over all
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -66,10 +67,8 @@ def drift_of(sketch: Sketch, rows: pa.Table) -> list[FeatureDrift]:
     if not rows.num_rows or not sketch.looked_at:
         return []
     looked = some_rows(rows)
-    return [
-        *_of_numbers(sketch, looked, rows.num_rows),
-        *_of_categories(sketch, looked, rows.num_rows),
-    ]
+    compared = partial(_compared, sketch, rows.num_rows, looked.num_rows)
+    return [*_of_numbers(sketch, looked, compared), *_of_categories(sketch, looked, compared)]
 
 
 def flagged(table: pa.Table, level: float = 0.01, tests: int | None = None) -> pa.Array:
@@ -95,9 +94,11 @@ def flagged(table: pa.Table, level: float = 0.01, tests: int | None = None) -> p
 
 _Part = tuple[int, int]
 """Rows then and now."""
+_Compare = Callable[..., FeatureDrift]
+"""Takes what `_compared` does of a feature."""
 
 
-def _of_numbers(sketch: Sketch, rows: pa.Table, rows_now: int) -> list[FeatureDrift]:
+def _of_numbers(sketch: Sketch, rows: pa.Table, compared: _Compare) -> list[FeatureDrift]:
     numbers = sketch.numbers
     plain, others = [], []
     for place, (name, is_time) in enumerate(zip(numbers.names, numbers.is_time, strict=True)):
@@ -127,18 +128,14 @@ def _of_numbers(sketch: Sketch, rows: pa.Table, rows_now: int) -> list[FeatureDr
         )
         # The training has no row beyond its own least and largest value.
         beyond = [int((ours < cuts[0]).sum()), int((ours > cuts[-1]).sum())]
-        compared = _compared(
-            (sketch.looked_at, rows.num_rows),
-            _merged(list(zip(*parts, strict=True)), need),
-            (lacked, lacking),
-            [(0, each) for each in beyond],
-        )
         kind: FeatureKind = "time" if numbers.is_time[place] else "number"
-        found.append(compared.of(sketch, numbers.names[place], kind, rows_now))
+        merged = _merged(list(zip(*parts, strict=True)), need)
+        rare = [(0, each) for each in beyond]
+        found.append(compared(numbers.names[place], kind, merged, (lacked, lacking), rare))
     return found
 
 
-def _of_categories(sketch: Sketch, rows: pa.Table, rows_now: int) -> list[FeatureDrift]:
+def _of_categories(sketch: Sketch, rows: pa.Table, compared: _Compare) -> list[FeatureDrift]:
     found, need = [], _rows_needed(sketch.looked_at, rows.num_rows)
     for each in sketch.categories:
         if _kind_now(rows, each.name) not in ("category", "null"):
@@ -153,14 +150,10 @@ def _of_categories(sketch: Sketch, rows: pa.Table, rows_now: int) -> list[Featur
             total - sum(now for _, now in parts),
         )
         is_part = sum(rest) >= need
-        compared = _compared(
-            (sketch.looked_at, rows.num_rows),
-            [*parts, rest] if is_part else parts,
-            (each.missing, rows.num_rows - total),
-            [] if is_part else [rest],
-        )
+        parts, rare = ([*parts, rest], []) if is_part else (parts, [rest])
+        missing = each.missing, rows.num_rows - total
         new = None if each.other else [name for name in counts if name not in each.counts]
-        found.append(compared.of(sketch, each.name, "category", rows_now, new))
+        found.append(compared(each.name, "category", parts, missing, rare, new))
     return found
 
 
@@ -197,47 +190,23 @@ def _merged(parts: Sequence[_Part], need: float) -> list[_Part]:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Compared:
-    """What the comparison of a column's counts came to."""
-
-    missing_then: float
-    missing_now: float
-    psi: float | None
-    psi_by_chance: float | None
-    p_value: float
-
-    def of(
-        self,
-        sketch: Sketch,
-        name: str,
-        kind: FeatureKind,
-        rows_now: int,
-        new: Sequence[str] | None = None,
-    ) -> FeatureDrift:
-        """Return it as that of a column."""
-        return FeatureDrift(
-            feature=name,
-            kind=kind,
-            is_label=name == sketch.label,
-            rows_then=sketch.rows,
-            rows_now=rows_now,
-            psi=self.psi,
-            psi_by_chance=self.psi_by_chance,
-            p_value=self.p_value,
-            missing_then=self.missing_then,
-            missing_now=self.missing_now,
-            new_categories=None if new is None else len(new),
-            new_examples=tuple(new or ())[:MOST_EXAMPLES],
-        )
-
-
-def _compared(rows: _Part, parts: list[_Part], missing: _Part, rare: list[_Part]) -> _Compared:
+def _compared(
+    sketch: Sketch,
+    rows_now: int,
+    looked_at: int,
+    name: str,
+    kind: FeatureKind,
+    parts: list[_Part],
+    missing: _Part,
+    rare: list[_Part],
+    new: Sequence[str] | None = None,
+) -> FeatureDrift:
     """Compare the counts of parts by chi-square, and those of rare ones exactly.
 
     What was rare and is frequent now is found by the hypergeometric distribution. The least of the
-    p-values counts, times their number. `rows` are all, those that are missing too.
+    p-values counts, times their number. Of `rows_now` those that were `looked_at` are counted.
     """
+    rows = sketch.looked_at, looked_at
     need = _rows_needed(*rows)
     if len(parts) == 1 and sum(parts[0]) < need:
         parts, rare = [], [*rare, parts[0]]
@@ -257,13 +226,20 @@ def _compared(rows: _Part, parts: list[_Part], missing: _Part, rare: list[_Part]
         shares = (counts + 0.5) / (counts.sum(axis=0) + len(parts) / 2)
         psi = float(((shares[:, 1] - shares[:, 0]) * np.log(shares[:, 1] / shares[:, 0])).sum())
         by_chance = float((len(parts) - 1) * (1 / then + 1 / now))
-    return _Compared(
-        missing_then=missing[0] / rows[0],
-        missing_now=missing[1] / rows[1],
+    return FeatureDrift(
+        feature=name,
+        kind=kind,
+        is_label=name == sketch.label,
+        rows_then=sketch.rows,
+        rows_now=rows_now,
         psi=psi,
         psi_by_chance=by_chance,
         # Where nothing could be compared too: whether it could must not follow from the values.
         p_value=min([1.0, *(len(p_values) * each for each in p_values)]),
+        missing_then=missing[0] / rows[0],
+        missing_now=missing[1] / rows[1],
+        new_categories=None if new is None else len(new),
+        new_examples=tuple(new or ())[:MOST_EXAMPLES],
     )
 
 
