@@ -9,7 +9,6 @@ a collection of the run its holds.
 import contextlib
 import secrets
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import metadata
 
@@ -86,7 +85,7 @@ def commit_version(
         return known
     token = secrets.token_hex(8)
     left: list[str] = [catalog_path(name, TABLES, f"{token}.parquet")]
-    in_time = _stopwatch()
+    began = _clocks()
     try:
         document = VersionDocument(
             name=name,
@@ -100,7 +99,7 @@ def commit_version(
             partwise_version=metadata.version("partwise"),
             token=token,
         )
-        if not in_time():
+        if any(now - then >= WITHIN_S for then, now in zip(began, _clocks(), strict=True)):
             raise CatalogConflictError(
                 f"Version {number} of the catalog {name!r} was not made: this process stood still "
                 "for so long that what it needs may have been tidied up. Do it again."
@@ -194,16 +193,9 @@ def _write_table(store: Store, path: str, table: pa.Table) -> TableDocument:
     )
 
 
-def _stopwatch() -> Callable[[], bool]:
-    """Return a function that tells whether the time of a commit is not over yet."""
+def _clocks() -> tuple[float, float]:
     # The one stands still while the machine sleeps, and the other may be set back.
-    began = time.monotonic(), time.time()
-
-    def in_time() -> bool:
-        now = time.monotonic(), time.time()
-        return all(end - start < WITHIN_S for start, end in zip(began, now, strict=True))
-
-    return in_time
+    return time.monotonic(), time.time()
 
 
 def _take_back(store: Store, paths: list[str]) -> None:
