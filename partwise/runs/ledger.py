@@ -364,29 +364,25 @@ def long_metrics(table: pa.Table) -> pa.Table:
 
     Columns: partition_id, metric, value.
     """
-    metrics = _metric_maps(table)
-    start, stop = (metrics.offsets[i].as_py() for i in (0, -1)) if len(metrics) else (0, 0)
-    row_of = np.repeat(np.arange(len(metrics)), np.diff(metrics.offsets.to_numpy()))
-    return pa.table(
-        {
-            "partition_id": table["partition_id"].take(pa.array(row_of)),
-            "metric": metrics.keys[start:stop],
-            "value": metrics.items[start:stop],
-        }
-    )
+    row_of, names, values = _flat_metrics(table)
+    partitions = table["partition_id"].take(pa.array(row_of))
+    return pa.table({"partition_id": partitions, "metric": names, "value": values})
 
 
 def n_metrics(table: pa.Table) -> int:
     """Return how many names of metrics a ledger has."""
-    metrics = _metric_maps(table)
-    return len(metrics.keys.unique()) if len(metrics) else 0
+    return len(_flat_metrics(table)[1].unique())
 
 
-def _metric_maps(table: pa.Table) -> pa.MapArray:
+def _flat_metrics(table: pa.Table) -> tuple[np.ndarray, pa.Array, pa.Array]:
+    """Return of each value of a metric its row, its name, and the value."""
     metrics = table["metrics"].combine_chunks()
     if isinstance(metrics, pa.ChunkedArray):
         metrics = pa.concat_arrays(metrics.chunks)
-    return metrics
+    offsets = metrics.offsets.to_numpy() if len(metrics) else np.zeros(1, np.int32)
+    row_of = np.repeat(np.arange(len(metrics)), np.diff(offsets))
+    start, stop = int(offsets[0]), int(offsets[-1])
+    return row_of, metrics.keys[start:stop], metrics.items[start:stop]
 
 
 def group_failures(table: pa.Table) -> pa.Table:
@@ -478,14 +474,9 @@ def metric_values(table: pa.Table) -> Iterator[tuple[str, np.ndarray, np.ndarray
 
     Row numbers are ascending, of shape (m,), and values float64.
     """
-    metrics = _metric_maps(table)
-    if not len(metrics):
-        return
-    lengths = np.diff(metrics.offsets.to_numpy())
-    row_of = np.repeat(np.arange(len(metrics)), lengths)
-    start, stop = metrics.offsets[0].as_py(), metrics.offsets[-1].as_py()
-    names = metrics.keys[start:stop].dictionary_encode()
-    values = metrics.items[start:stop].to_numpy(zero_copy_only=False)
+    row_of, keys, items = _flat_metrics(table)
+    names = keys.dictionary_encode()
+    values = items.to_numpy(zero_copy_only=False)
     codes = names.indices.to_numpy()
     # Stable, so that the rows of each metric stay ascending.
     order = np.argsort(codes, kind="stable")

@@ -362,7 +362,6 @@ class OwnerWatch:
         state = _read_owner(self._store, self._run_path, number).state()
         if state != "out of sight":
             return state == "alive"
-        # From another machine only change counts, never how old a heartbeat is: clocks differ.
         seen = number, _heartbeat(self._store, self._run_path, number)
         if seen != self._last:
             self._last, self._moved_at = seen, time.monotonic()
