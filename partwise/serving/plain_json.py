@@ -14,7 +14,6 @@ import orjson
 
 from partwise.errors import ColumnError, InputError
 from partwise.formatting import shortened
-from partwise.runs.run import ONLY
 from partwise.serving.arrow_streams import from_stream
 from partwise.serving.errors import RequestError, VersionNotServedError
 from partwise.serving.protocol import (
