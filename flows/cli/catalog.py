@@ -43,7 +43,6 @@ def print_catalogs(*, store: AnyStore = "artifacts", as_json: Json = False) -> i
     One that cannot be read has no version, and the reason stands below; the exit code stays 0.
 
     Args:
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per catalog.
     """
     opened = Store.of(store)
@@ -98,7 +97,6 @@ def show_catalog(
         to: Write it to this .html file as well, with what it changed and pictures of its metrics.
         in_browser: Open that page in a browser.
         force: Replace a file that is there.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object, and one per key.
     """
     check_page(to, in_browser=in_browser, as_json=as_json, force=force)
@@ -149,7 +147,6 @@ def compare_versions(
         before: The earlier version, such as sales@3.
         after: The later version, such as sales@7, or sales for the newest.
         most: How many keys are shown; all with --json.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per key.
     """
     opened = Store.of(store)
@@ -179,7 +176,6 @@ def show_history(
     Args:
         name: The catalog.
         key: The key, with commas between several columns, or its partition_id.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per version that changed it, and per evaluation.
     """
     opened = Catalog.open(name, Store.of(store))
@@ -204,7 +200,6 @@ def roll_back(
     Args:
         name: The catalog.
         version: The number of the version to go back to.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object.
     """
     before = Catalog.open(name, Store.of(store))
@@ -220,7 +215,6 @@ def pin_keys(
     Args:
         name: The catalog.
         keys: The keys, each with commas between several columns, or their partition_ids.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object.
     """
     before = Catalog.open(name, Store.of(store))
@@ -236,7 +230,6 @@ def unpin_keys(
     Args:
         name: The catalog.
         keys: The keys, as `pin` takes them.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object.
     """
     before = Catalog.open(name, Store.of(store))
@@ -252,7 +245,6 @@ def retire_keys(
     Args:
         name: The catalog.
         keys: The keys, as `pin` takes them.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object.
     """
     before = Catalog.open(name, Store.of(store))
@@ -279,7 +271,6 @@ def show_in_mlflow(
         tracking_uri: Of the MLflow server, such as http://mlflow:5000.
         experiment: The experiment. Default: it has the catalog's name.
         model: The registered model. Default: it has the catalog's name.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object.
     """
     from partwise.publishing import mlflow_view
@@ -306,7 +297,6 @@ def verify(reference: Reference, /, *, store: AnyStore = "artifacts", as_json: J
 
     Args:
         reference: The catalog, all versions of it, or one.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per damage.
     """
     from partwise.catalogs.verification import verify_catalog
@@ -337,7 +327,6 @@ def collect_versions(
         keep: How many of the newest versions stay in any case.
         older_than_days: Only those go that were made so many days ago.
         dry_run: Only list what would go.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per file.
     """
     from partwise.catalogs.garbage import collect_catalog_garbage

@@ -63,7 +63,6 @@ def register_dataset(
         filter: Rows to keep, such as "price > 0". Given several times, all must hold.
         columns: Columns to keep. Default: all.
         description: A sentence for people.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         files: How the files are read.
         as_json: Print a JSON object.
     """
@@ -101,7 +100,6 @@ def print_datasets(*, store: AnyStore = "artifacts", as_json: Json = False) -> i
     all the same, and the exit code stays 0.
 
     Args:
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per dataset.
     """
     opened = Store.of(store)
@@ -160,7 +158,6 @@ def show_dataset(
     Args:
         name: The dataset, such as sales@3; without a version the newest.
         runs: Look through all runs of the store for those that read this version.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object.
     """
     dataset = Dataset.of(name, Store.of(store))
@@ -204,7 +201,6 @@ def compare_versions(
         after: The later version, such as sales@2.
         partition_by: The key column, or several: count the partitions added, removed and changed.
         examples: The most keys to print of each.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object.
     """
     opened = Store.of(store)
@@ -240,7 +236,6 @@ def verify_data(
 
     Args:
         reference: The dataset, all versions of it, or one.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per damage.
     """
     from partwise.datasets.verification import verify_dataset
@@ -267,7 +262,6 @@ def collect_data_garbage(
             the store, which later runs on the same rows use again.
         older_than_days: How old such rows have to be: a run may be at work on them.
         dry_run: Only list them.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per file.
     """
     from partwise.datasets.garbage import collect_dataset_garbage

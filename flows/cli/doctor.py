@@ -25,7 +25,6 @@ def doctor(
     """See whether this machine, a store and a cluster are fit for work.
 
     Args:
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         cluster: The cluster to look at.
         versions: Look at versions only: which are supported, which are tested, which are here.
         notify: Send a test by a block that Prefect's server keeps, such as slack-webhook/ops, and

@@ -58,11 +58,17 @@ def _opened(_: type, tokens: "Sequence[Token]") -> Store | str:
 
 
 AnyStore = Annotated[
-    Store | str, Parameter(env_var="PARTWISE_STORE", converter=_opened, accepts_keys=False)
+    Store | str,
+    Parameter(
+        env_var="PARTWISE_STORE",
+        converter=_opened,
+        accepts_keys=False,
+        help="A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.",
+    ),
 ]
 """The store that a command looks into."""
 Json = Annotated[bool, Parameter(name="--json")]
-RunId = Annotated[str, Parameter(name="RUN")]
+RunId = Annotated[str, Parameter(name="RUN", help="The run's ID.")]
 Days = Annotated[float, Parameter(validator=Number(gte=0, lte=36_500))]
 """An age. Of more than 100 years the moment may be none that a calendar has."""
 

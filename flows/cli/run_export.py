@@ -33,7 +33,6 @@ def export_run(
     be the name of a folder. A second call goes on where the first was cut off.
 
     Args:
-        run_id: The run's ID.
         what: ledger: a row for each partition. metrics: a row for each value of a metric, with its
             key. predictions: the rows of an inference or map run. artifacts: the files that
             partitions have: models, logs, and what functions have uploaded.
@@ -41,7 +40,6 @@ def export_run(
         pattern: Of the names of artifacts, such as "*.png".
         key: Of a partition whose artifacts are wanted; may be given several times. Default: all.
         force: Replace a file that is there.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
     """
     run = Run.open(run_id, store)
     if what == "artifacts":

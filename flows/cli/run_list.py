@@ -50,7 +50,6 @@ def print_runs(
         since: Those that were begun since then: 2026-11-20, 2026-11-20T18:00 (UTC), or 90min, 12h,
             7d, 2w ago.
         limit: The most runs to list.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per run.
     """
     wanted = _Wanted(kind, status, moment_of(since, "--since") if since else None)

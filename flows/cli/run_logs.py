@@ -40,12 +40,10 @@ def print_logs(
     Without a key: of those that failed in the newest generation, the last lines of each.
 
     Args:
-        run_id: The run's ID.
         keys: Partitions: their keys, with commas between several columns, or their partition_ids.
         lines: The last lines of each. Default: all of those that are named, 40 of failed ones.
         limit: Without a key: the most partitions.
         generation: Of this one, also where readers see another.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per partition.
     """
     run = Run.open(run_id, store, generation=generation)

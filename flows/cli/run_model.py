@@ -27,12 +27,10 @@ def write_model(
     It is checked against its checksum. Nothing in it is run: a pickle is written as it is.
 
     Args:
-        run_id: The run's ID.
         key: The partition: its key, with commas between several columns, or its partition_id.
             Default: the only model of the run, or the best of a study.
         to: The file; or a folder that is there, where the model gets its own name.
         force: Replace a file that is there.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
     """
     run = Run.open(run_id, store)
     name = run.partition_id(run.only_key()) if key is None else find_partition(run, key)

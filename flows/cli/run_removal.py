@@ -20,7 +20,7 @@ MOST_USES = 10
 
 
 def remove_runs(
-    *run_ids: RunId,
+    *run_ids: Annotated[RunId, Parameter(help="The IDs of the runs.")],
     yes: Annotated[bool, Parameter(name="--yes", alias="-y")] = False,
     store: AnyStore = "artifacts",
     as_json: Json = False,
@@ -33,9 +33,7 @@ def remove_runs(
     keys.
 
     Args:
-        run_ids: The IDs of the runs.
         yes: Do not ask.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per run; goes with --yes.
     """
     if not run_ids:

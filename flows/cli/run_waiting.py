@@ -25,9 +25,7 @@ def wait_for_run(
     The exit code is that of the command that did the work; 1 where the run has not ended.
 
     Args:
-        run_id: The run's ID.
         timeout_s: Wait for so many seconds. Default: as long as it takes.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object.
     """
     Run.open(run_id, store).wait(timeout_s)
@@ -43,10 +41,6 @@ def cancel_run(run_id: RunId, /, *, store: AnyStore = "artifacts") -> int:
     """Ask the process that works on a run to end it, as Ctrl-C does: what is committed is kept.
 
     It learns of it within a few seconds, wherever it runs; `partwise runs wait` waits for its end.
-
-    Args:
-        run_id: The run's ID.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
     """
     run = Run.open(run_id, store)
     if not run.cancel():

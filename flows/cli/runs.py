@@ -75,7 +75,6 @@ def show_run(
     """Show how a run stands, what failed in it, or what became of one partition.
 
     Args:
-        run_id: The run's ID.
         failures: List every partition that failed, by cause.
         key: One partition: its key, with commas between several columns, or its partition_id.
         logs: With --key: print what the partition wrote while it ran.
@@ -84,7 +83,6 @@ def show_run(
             of the command that did the work; 1 where the run has not ended.
         generation: Show this one alone, also where readers see another: the newest that is
             complete, or all that was committed of a run that never was.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object: of the run, the partition, or each failed partition.
     """
     if logs and key is None:
@@ -129,10 +127,8 @@ def resume_run(
     """Repeat the call that a run was begun with, and run only what is not done.
 
     Args:
-        run_id: The run's ID.
         failed_only: Keep all that is DONE, though its function, settings or rows have changed
             since. The run says so.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         cluster: Where the work is done, as it need not be where it was begun.
         trust: Repeat the call of a run that was begun elsewhere: without this it is only shown.
     """
@@ -164,20 +160,20 @@ def _resume_failed(call: "Call") -> "OnExisting":
 
 @runs.command(name="repeat")
 def repeat_run(
-    run_id: RunId,
+    run_id: Annotated[RunId, Parameter(help="The ID of the run that is repeated.")],
     /,
     *,
     new_run_id: Annotated[str, Parameter(name="--run-id")] = "",
-    store: AnyStore = "artifacts",
+    store: Annotated[
+        AnyStore, Parameter(help="A folder or URL, which has the run and gets the new one.")
+    ] = "artifacts",
     cluster: ClusterOptions = _CLUSTER,
     trust: bool = False,
 ) -> int:
     """Begin a new run with the call of another one; a script's with its own snapshot.
 
     Args:
-        run_id: The ID of the run that is repeated.
         new_run_id: That of the new run. Default: one is made up.
-        store: A folder or URL, which has the run and gets the new one.
         cluster: Where the work is done, as it need not be where it was done before.
         trust: Repeat the call of a run that was begun elsewhere: without this it is only shown.
     """
@@ -238,10 +234,8 @@ def collect_run_garbage(
     A call that wants to work on the run meanwhile is not refused: this one then ends early.
 
     Args:
-        run_id: The run's ID.
         dry_run: Only list them.
         grace_hours: What readers could see stays so long after it was replaced.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per file.
     """
     from partwise.runs.garbage import collect_garbage
@@ -268,10 +262,8 @@ def verify_run(
     """Read all of a run, and compare it with every checksum; exit code 1 where something differs.
 
     Args:
-        run_id: The run's ID.
         set_aside: Move damaged files that a resume can make again to the run's folder "damaged":
             the next resume runs their partitions again.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object per damage.
     """
     from partwise.runs import verification

@@ -47,7 +47,6 @@ def collect(
         name: Only runs go whose ID is of this pattern, such as "nightly-*".
         dry_run: Only say what would go, what stays and why, and what waits for its day to pass.
         yes: Do not ask.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME.
         as_json: Print a JSON object for each run and file, for what could not be looked into, and
             one with the number of environments; goes with --yes or --dry-run.
     """

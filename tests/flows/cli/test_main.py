@@ -20,12 +20,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cyclopts import App
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
 
 from partwise.blocks import RemoteCluster
 from partwise.flows import train_models
-from partwise.flows.cli.main import main
+from partwise.flows.cli.main import app, main
 from partwise.outcomes import Skip
 from partwise.runs.run import Run
 from partwise.sources.files import formats, heads
@@ -523,6 +524,22 @@ def test_the_version_and_help_are_printed() -> None:
         ended = partwise(*command.split(), "--help")
         assert ended.code == 0
         assert f"Usage: partwise {command} " in ended.out
+
+
+def commands_of(group: App) -> Iterator[App]:
+    for name in group:
+        if not name.startswith("-"):
+            command = group[name]
+            yield from [command] if command.default_command else commands_of(command)
+
+
+def test_every_argument_and_option_of_every_command_says_what_it_is() -> None:
+    commands = list(commands_of(app))
+    assert len(commands) > 50
+    for command in commands:
+        arguments = command.assemble_argument_collection(parse_docstring=True)
+        shown = [each for each in arguments if each.show]
+        assert not [each.names for each in shown if not each.parameter.help], command.name
 
 
 @pytest.fixture
