@@ -69,11 +69,11 @@ def print_catalogs(*, store: AnyStore = "artifacts", as_json: Json = False) -> i
     if as_json:
         return 0
     if not rows:
-        output.console().print(f"There are no catalogs in {opened.url}.", markup=False)
+        output.print_line(f"There are no catalogs in {opened.url}.")
         return 0
     output.print_table(("catalog", "version", "keys", "runs", "made (UTC)", "by", "who"), rows)
     for name, why in unreadable.items():
-        output.console().print(f"{name}: {why}", markup=False)
+        output.print_line(f"{name}: {why}")
     return 0
 
 
@@ -112,7 +112,7 @@ def show_catalog(
     marked = {column: pc.sum(opened.table[column]).as_py() for column in ("pinned", "retired")}
     counts = [counted(document.table.rows, "key")]
     counts += [f"{n:,} {column}" for column, n in marked.items() if n]
-    output.console().print(opened.reference, style="bold", markup=False)
+    output.console().print(opened.reference, style="bold")
     fields = {"keys": keys or "none: one model of all rows", "has": ", ".join(counts)}
     fields["made"] = shortened(document.told)
     fields |= {name: f"{n:,}" for name, n in document.origin.counts.items()}
@@ -122,7 +122,7 @@ def show_catalog(
     output.print_fields(fields)
     _print_rows(table, _CHAMPION)
     if (more := opened.table.num_rows - table.num_rows) > 0:
-        output.console().print(f"and {counted(more, 'more key')}: --most {opened.table.num_rows}")
+        output.print_line(f"and {counted(more, 'more key')}: --most {opened.table.num_rows}")
     if to is not None or in_browser:
         from partwise.reports.catalog_page import render_catalog
 
@@ -158,12 +158,11 @@ def compare_versions(
         return 0
     counts = {each["values"]: each["counts"] for each in table["change"].value_counts().to_pylist()}
     said = ", ".join(f"{n:,} {change}" for change, n in sorted(counts.items())) or "no difference"
-    out = output.console()
-    out.print(f"{old.reference} -> {new.reference}: {said}", markup=False)
+    output.print_line(f"{old.reference} -> {new.reference}: {said}")
     shown = ("change", "run_id_before", "run_id", "margin", "reason")
     _print_rows(table.slice(0, most), shown)
     if (more := table.num_rows - most) > 0:
-        out.print(f"and {counted(more, 'more key')}: --most {table.num_rows}")
+        output.print_line(f"and {counted(more, 'more key')}: --most {table.num_rows}")
     return 0
 
 
@@ -281,10 +280,9 @@ def show_in_mlflow(
         output.print_json({"reference": found.reference, **asdict(shown)})
         return 0
     said = "is" if shown.is_new else "was already"
-    output.console().print(
+    output.print_line(
         f"{found.reference} {said} run {shown.run_id} of MLflow, and version "
-        f"{shown.model_version} of its model.",
-        markup=False,
+        f"{shown.model_version} of its model."
     )
     return 0
 
@@ -347,7 +345,7 @@ def _tell(before: Catalog, after: Catalog, as_json: bool) -> int:
     said = f"{after.reference}: {counted(before.diff(after).num_rows, 'key')} changed"
     if after.version == before.version:
         said = f"{after.reference} is so already: no new version."
-    output.console().print(said, markup=False)
+    output.print_line(said)
     return 0
 
 

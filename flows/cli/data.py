@@ -84,11 +84,10 @@ def register_dataset(
     if as_json:
         output.print_json({**_record(dataset), "is_new": done.is_new})
         return 0
-    out = output.console()
     if done.is_new:
-        out.print(f"{dataset.reference}  {_extent(dataset)}", markup=False)
+        output.print_line(f"{dataset.reference}  {_extent(dataset)}")
     else:
-        out.print(f"{dataset.reference} has these very rows: no new version.", markup=False)
+        output.print_line(f"{dataset.reference} has these very rows: no new version.")
     return 0
 
 
@@ -111,7 +110,7 @@ def print_datasets(*, store: AnyStore = "artifacts", as_json: Json = False) -> i
             output.print_json({"name": name, "status": "UNREADABLE", "error": why})
         return 0
     if not found and not unreadable:
-        output.console().print(f"There are no datasets in {opened.url}.", markup=False)
+        output.print_line(f"There are no datasets in {opened.url}.")
         return 0
     rows = [
         (
@@ -128,7 +127,7 @@ def print_datasets(*, store: AnyStore = "artifacts", as_json: Json = False) -> i
     names = ("dataset", "version", "rows", "columns", "size", "registered (UTC)", "description")
     output.print_table(names, [*rows, *((name, *[None] * 6) for name in unreadable)])
     for name, why in unreadable.items():
-        output.console().print(f"{name}: {why}", markup=False)
+        output.print_line(f"{name}: {why}")
     return 0
 
 
@@ -176,7 +175,7 @@ def show_dataset(
     fields["fingerprint"] = manifest.fingerprint
     if users is not None:
         fields["runs"] = "\n".join(users) or "none"
-    output.console().print(dataset.reference, style="bold", markup=False)
+    output.console().print(dataset.reference, style="bold")
     output.print_fields(fields)
     header = ("column", "type", "mark", "nulls", "min", "max", "mean", "distinct")
     output.print_table(header, [_column_row(dataset, column) for column in manifest.columns])
@@ -211,8 +210,7 @@ def compare_versions(
     if as_json:
         output.print_json(_diff_record(old, new, changes, partitions))
         return 0
-    out = output.console()
-    out.print(f"{old.reference} -> {new.reference}", style="bold", markup=False)
+    output.console().print(f"{old.reference} -> {new.reference}", style="bold")
     equal = " (the very same)" if _are_same_rows(old, new, changes) else ""
     fields = {"rows": f"{old.rows:,} -> {new.rows:,}{equal}"}
     if partitions is not None:

@@ -7,7 +7,6 @@ from partwise.errors import InputError
 from partwise.flows.cli import output
 from partwise.flows.cli.exit_codes import FAILURE, SUCCESS
 from partwise.flows.cli.options import AnyStore, ClusterOptions, Json
-from partwise.flows.cli.output import console
 from partwise.flows.operations.doctor import Finding, check_installation
 from partwise.flows.operations.versions import list_versions
 
@@ -41,9 +40,9 @@ def doctor(
         findings.append(finding)
     bad = sum(finding.verdict == "bad" for finding in findings)
     if bad:
-        console().print(f"{bad} of {len(findings)} things need attention", style="red")
+        output.console().print(f"{bad} of {len(findings)} things need attention", style="red")
         return FAILURE
-    console().print("all is well", style="green")
+    output.console().print("all is well", style="green")
     return SUCCESS
 
 
@@ -68,12 +67,12 @@ def _print_versions(*, as_json: bool) -> int:
 
 
 def _print_finding(finding: Finding) -> None:
-    out = console()
+    out = output.console()
     marks = {"good": "✓", "bad": "✗", "neutral": "-"}
     if not out.encoding.lower().startswith("utf"):
         marks = {"good": "ok", "bad": "!!", "neutral": "--"}
     style = {"good": "green", "bad": "red", "neutral": "dim"}[finding.verdict]
     out.print(f"{marks[finding.verdict]} ", style=style, end="")
-    out.print(f"{finding.what:<14} {finding.text}", markup=False)
+    output.print_line(f"{finding.what:<14} {finding.text}")
     if finding.remedy:
-        out.print(f"  {'':<14} {finding.remedy}", markup=False)
+        output.print_line(f"  {'':<14} {finding.remedy}")

@@ -63,13 +63,13 @@ def collect(
     if gone:
         total = size(sum(each.document.size_bytes for each in gone if each.document))
         verb = "would be" if dry_run else "were"
-        output.console().print(f"{len(gone)} {verb} removed, {total}.", markup=False)
+        output.print_line(f"{len(gone)} {verb} removed, {total}.")
     return 0
 
 
 def _print_table(found: list[CachedEnvironment], nothing: str) -> None:
     if not found:
-        output.console().print(nothing, markup=False)
+        output.print_line(nothing)
         return
     rows = []
     for cached in found:

@@ -63,13 +63,11 @@ pipeline = command_of(
 
 
 def _lay_out(run_id: str, store: str, to: str) -> None:
-    from partwise.flows.cli.output import console
+    from partwise.flows.cli import output
     from partwise.runs.layout import INDEX_FILE, lay_out
     from partwise.runs.run import Run
     from partwise.store.store import Store
 
     target = Store.parse(to)
     count = lay_out(Run.open(run_id, store), target)
-    console().print(
-        f"laid out {counted(count, 'file')} below {target.url}, see {INDEX_FILE}", markup=False
-    )
+    output.print_line(f"laid out {counted(count, 'file')} below {target.url}, see {INDEX_FILE}")

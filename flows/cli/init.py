@@ -45,13 +45,12 @@ def init(name: str, /, *, template: Literal["function", "forecast"] = "function"
         raise InputError("The name is empty: give that of a folder to be made.")
     folder = Path(name)
     project = write_project(folder, template)
-    out = output.console()
-    out.print(f"{project} is a project, in {folder.resolve()}", markup=False)
+    output.print_line(f"{project} is a project, in {folder.resolve()}")
     files = _FILES[template]
     width = max(map(len, files))
     for file, what in files.items():
-        out.print(f"  {file:<{width}}  {what}", markup=False)
+        output.print_line(f"  {file:<{width}}  {what}")
     train = "partwise train data/sales.parquet --partition-by store --trainer"
     go = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(name)} && "
-    out.print(f"next: {go}{train} {_TRAINERS[template]}", markup=False)
+    output.print_line(f"next: {go}{train} {_TRAINERS[template]}")
     return SUCCESS

@@ -64,9 +64,9 @@ def migrate(path: Path, /, *, write: bool = False, as_json: Json = False) -> int
         said = ", ".join(f"{verdicts[each]} {each}" for each in VERDICTS if verdicts[each])
         used = f"{counted(verdicts.total(), 'use')} of another system's names"
         told = f"{counted(len(files), 'program')}, {used}{said and ': '}{said}"
-        output.print_text(f"{told}; {counted(passed_over, 'cell')} passed over\n")
+        output.print_line(f"{told}; {counted(passed_over, 'cell')} passed over")
         if kept:
-            output.print_text(f"{kept} of them run as they are by partwise.compat: --write\n")
+            output.print_line(f"{kept} of them run as they are by partwise.compat: --write")
     return FAILURE if lost else SUCCESS
 
 
@@ -97,8 +97,8 @@ def _print_uses(file: Path, uses: "Sequence[Use]", *, as_json: bool) -> None:
         text = "" if use.row.text in said else f": {use.row.text}"
         mark = " or as it is" if use.is_kept and use.row.verdict != "same" else ""
         said.add(use.row.text)
-        output.print_text(
-            f"{_place(file, use.cell)}{use.line}: {use.name}: {use.row.verdict}{mark}{text}\n"
+        output.print_line(
+            f"{_place(file, use.cell)}{use.line}: {use.name}: {use.row.verdict}{mark}{text}"
         )
 
 
@@ -106,7 +106,7 @@ def _print_passed_over(file: Path, cell: "Cell", *, as_json: bool) -> None:
     if as_json:
         output.print_json({"file": str(file), "cell": cell.number, "passed_over": True})
     else:
-        output.print_text(f"{_place(file, cell.number)} passed over, as it is no Python\n")
+        output.print_line(f"{_place(file, cell.number)} passed over, as it is no Python")
 
 
 def _place(file: Path, cell: int | None) -> str:

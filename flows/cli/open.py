@@ -4,7 +4,7 @@ import tempfile
 import webbrowser
 from pathlib import Path
 
-from partwise.flows.cli.output import console
+from partwise.flows.cli import output
 from partwise.reports.report import render_report
 from partwise.runs.run import Run
 
@@ -28,4 +28,4 @@ def open_page(what: str, filename: str, page: str) -> None:
     except (webbrowser.Error, OSError):
         is_open = False
     note = "" if is_open else "  (no browser could be opened here: copy it to one)"
-    console().print(f"{what}: {path}{note}", markup=False)
+    output.print_line(f"{what}: {path}{note}")

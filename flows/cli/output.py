@@ -48,6 +48,12 @@ def print_text(text: str) -> None:
     sys.stdout.write(visible(text, KEPT))
 
 
+def print_line(line: str = "") -> None:
+    """Print a line as it is, but for what a terminal would obey, and at once."""
+    print_text(f"{line}\n")
+    sys.stdout.flush()
+
+
 def tell(line: str) -> None:
     """Print a line of news on stderr at once."""
     sys.stderr.write(f"{visible(line, KEPT)}\n")
@@ -55,8 +61,8 @@ def tell(line: str) -> None:
 
 
 def console() -> Console:
-    """Return a console on stdout that breaks no lines and colours nothing by itself."""
-    return _Console(highlight=False, soft_wrap=True)
+    """Return a console on stdout, for what has colours; it breaks no lines, and reads no signs."""
+    return _Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def print_fields(fields: Mapping[str, Text | str]) -> None:
@@ -113,16 +119,15 @@ def print_garbage(
             record = {"path": path, "size_bytes": size_bytes, "deleted": False}
             print_json({**record, "waits_for_grace": True})
         return
-    out = console()
     for path, size_bytes in found:
-        out.print(f"{size(size_bytes):>10}  {path}", markup=False)
+        print_line(f"{size(size_bytes):>10}  {path}")
     verb = "would be deleted" if dry_run else "deleted"
     total = size(sum(size_bytes for _, size_bytes in found))
-    out.print(f"{counted(len(found), 'file')} of {where} {verb}, {total}", markup=False)
+    print_line(f"{counted(len(found), 'file')} of {where} {verb}, {total}")
     if waiting:
         total = size(sum(size_bytes for _, size_bytes in waiting))
         them = counted(len(waiting), "more file")
-        out.print(f"{them}, {total}: once readers have had their grace", markup=False)
+        print_line(f"{them}, {total}: once readers have had their grace")
 
 
 def print_damages(
@@ -134,11 +139,10 @@ def print_damages(
         for damage in damages:
             print_json({"damage": damage})
         return code
-    out = console()
     for damage in damages:
-        out.print(visible(damage), markup=False)
+        print_line(visible(damage))
     wrong = f"{len(damages):,} damaged" if damages else "all as they were written"
-    out.print(f"{counted(files, 'file')} of {where}, {size(size_bytes)}: {wrong}", markup=False)
+    print_line(f"{counted(files, 'file')} of {where}, {size(size_bytes)}: {wrong}")
     return code
 
 

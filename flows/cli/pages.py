@@ -22,7 +22,7 @@ def write_page(name: str, page: str, to: Path | None, *, force: bool, in_browser
     if to is not None:
         with new_file(to, overwrite=force) as temporary:
             temporary.write_bytes(page.encode())
-        output.console().print(f"page: {to}", markup=False)
+        output.print_line(f"page: {to}")
     if in_browser:
         from partwise.flows.cli.open import open_page
 

@@ -116,9 +116,8 @@ def promote(
             }
         )
         return 0
-    out = output.console()
     for line in promotion_lines(promotion):
-        out.print(line, markup=False)
+        output.print_line(line)
     return 0
 
 

@@ -100,28 +100,27 @@ def _other_fields(found: Comparison) -> dict[str, Text | str]:
 
 
 def _print_metrics(metrics: Sequence[MetricChange]) -> None:
-    out = output.console()
     if not metrics:
-        out.print("No metric has values in both.")
+        output.print_line("No metric has values in both.")
         return
     known = [metric for metric in metrics if metric.better is not None]
     others = [metric for metric in metrics if metric.better is None]
     heads = ("partitions", "median a", "median b", "change")
     if known:
-        out.print()
+        output.print_line()
         rows = [
             (*_row(each), each.improved, each.worsened, each.equal, f"{each.better} is better")
             for each in known[:MOST_METRICS]
         ]
         output.print_table(("metric", *heads, "b better", "b worse", "equal", ""), rows)
     if others:
-        out.print()
+        output.print_line()
         rows = [
             (*_row(each), each.lower, each.higher, each.equal) for each in others[:MOST_METRICS]
         ]
         output.print_table(("metric", *heads, "b lower", "b higher", "equal"), rows)
     if left := sum(max(0, len(each) - MOST_METRICS) for each in (known, others)):
-        out.print(f"and {counted(left, 'more metric')} (--json has all)")
+        output.print_line(f"and {counted(left, 'more metric')} (--json has all)")
 
 
 def _row(change: MetricChange) -> tuple[Any, ...]:

@@ -53,12 +53,12 @@ def export_run(
             overwrite=force,
         )
         written = f"{counted(done.files, 'file')} of {counted(done.partitions, 'partition')}"
-        output.console().print(f"{to}: {written}, {size(done.size_bytes)}", markup=False)
+        output.print_line(f"{to}: {written}, {size(done.size_bytes)}")
         return 0
     if key or pattern != "*":
         raise InputError(f"--key and --pattern are for artifacts, not for {what}: leave them out.")
     path = Path(to)
     rows = write_table_file(run, what, path, overwrite=force)
     written = f"{counted(rows, 'row')}, {size(path.stat().st_size)}"
-    output.console().print(f"{to}: {written}", markup=False)
+    output.print_line(f"{to}: {written}")
     return 0

@@ -27,7 +27,7 @@ def follow(run: Run) -> None:
     for _ in watch.looks():
         line, now = str(_line(run)), time.monotonic()
         if line != said and now - said_at >= LINE_S:
-            output.console().print(line, markup=False)
+            output.print_line(line)
             sys.stdout.flush()
             said_at, said = now, line
 

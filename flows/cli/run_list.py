@@ -64,21 +64,20 @@ def print_runs(
         for record in records[:limit]:
             output.print_json(record)
         return 0
-    out = output.console()
     if not there:
-        out.print(f"There are no runs in {opened.url}.", markup=False)
+        output.print_line(f"There are no runs in {opened.url}.")
         return 0
     if not records:
         how_many = "The only run" if len(there) == 1 else f"None of the {len(there):,} runs"
         verb = "is not" if len(there) == 1 else "is"
-        out.print(f"{how_many} in {opened.url} {verb} one of those.", markup=False)
+        output.print_line(f"{how_many} in {opened.url} {verb} one of those.")
         return 0
     _print_table(records[:limit])
     for record in records[:limit]:
         if "error" in record:
-            out.print(f"{record['run_id']}: {record['error']}", markup=False)
+            output.print_line(f"{record['run_id']}: {record['error']}")
     if len(records) > limit:
-        out.print(f"and {len(records) - limit:,} older (--limit)")
+        output.print_line(f"and {len(records) - limit:,} older (--limit)")
     return 0
 
 

@@ -58,18 +58,15 @@ def print_logs(
             output.print_json(_record(run, row, lines))
         return 0
     if not rows:
-        output.console().print(
-            f"Nothing failed in the run {run_id}: name a key for what that partition wrote.",
-            markup=False,
+        output.print_line(
+            f"Nothing failed in the run {run_id}: name a key for what that partition wrote."
         )
         return 0
     for row in rows:
         _print_log(run, row, lines, has_title=len(rows) > 1 or not keys)
     if left_out:
         where = f"{program()} runs show {run_id} --failures{store_option(run)}"
-        output.console().print(
-            f"and {left_out:,} more that failed (--limit); {where} lists all", markup=False
-        )
+        output.print_line(f"and {left_out:,} more that failed (--limit); {where} lists all")
     return 0
 
 
@@ -94,7 +91,7 @@ def _print_log(run: Run, row: Mapping[str, Any], lines: int | None, *, has_title
     if cut:
         title += f", the last {counted(lines or 0, 'line')} of {lines + cut if lines else cut:,}"
     if has_title:
-        output.console().print(f"== {title}", markup=False)
+        output.print_line(f"== {title}")
     if not text:
         why = row["error_message"] or row["reason"]
         wrote = "it wrote nothing" + (f"; {why.strip()}" if why else "")

@@ -36,5 +36,5 @@ def write_model(
     name = run.partition_id(run.only_key()) if key is None else find_partition(run, key)
     for file in write_model_file(run, name, to, overwrite=force):
         kind = f", serde {file.serde}" if file.serde else ", which the model refers to"
-        output.console().print(f"{file.path}: {size(file.size_bytes)}{kind}", markup=False)
+        output.print_line(f"{file.path}: {size(file.size_bytes)}{kind}")
     return 0

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
-from partwise.flows.cli.output import console, print_fields
+from partwise.flows.cli.output import console, print_fields, print_line
 from partwise.reports.next_command import next_command
 from partwise.reports.summary import run_fields, run_title
 from partwise.runs.run import Run
@@ -19,11 +19,10 @@ def print_run(run: Run, more: Mapping[str, Text | str] | None = None) -> None:
         run: The run.
         more: Further lines, by their names.
     """
-    out = console()
-    out.print(run_title(run))
+    console().print(run_title(run))
     print_fields({**run_fields(run), **(more or {})})
     command, why = next_command(run)
-    out.print(f"next: {command}  ({why})", markup=False)
+    print_line(f"next: {command}  ({why})")
 
 
 def run_record(run: Run) -> dict[str, Any]:

@@ -65,20 +65,19 @@ def _others(uses: Sequence[Use], names: Sequence[str]) -> list[Use]:
 def _print(
     found: Mapping[str, Removal], uses: Mapping[str, Sequence[Use]], unread: Sequence[str]
 ) -> None:
-    out = output.console()
     for name, removal in found.items():
         files = f"{counted(removal.files, 'file')}, {size(removal.size_bytes)}"
-        out.print(f"{name}: {files}", markup=False)
+        output.print_line(f"{name}: {files}")
         for use in uses[name][:MOST_USES]:
             state = ", at work" if use.is_at_work else ""
             how = "uses its models" if use.how == "its models" else "names it in its call"
-            out.print(f"  {use.run_id} ({use.kind}{state}) {how}", markup=False)
+            output.print_line(f"  {use.run_id} ({use.kind}{state}) {how}")
         if (more := len(uses[name]) - MOST_USES) > 0:
-            out.print(f"  and {counted(more, 'more run')}")
+            output.print_line(f"  and {counted(more, 'more run')}")
     for name in unread[:MOST_USES]:
-        out.print(f"{name} cannot be read, and may use any of them", markup=False)
+        output.print_line(f"{name} cannot be read, and may use any of them")
     if (more := len(unread) - MOST_USES) > 0:
-        out.print(f"and {counted(more, 'more run')}")
+        output.print_line(f"and {counted(more, 'more run')}")
 
 
 def is_sure(names: Sequence[str]) -> bool:
@@ -104,4 +103,4 @@ def _print_removed(
         record = {"run_id": name, "files": removed.files, "size_bytes": removed.size_bytes}
         output.print_json({**record, "used_by": used_by, "may_be_used_by": unread})
         return
-    output.console().print(f"{name}: deleted", markup=False)
+    output.print_line(f"{name}: deleted")

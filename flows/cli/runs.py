@@ -246,7 +246,7 @@ def collect_run_garbage(
         found.files, run_id, dry_run=dry_run, as_json=as_json, waiting=found.waiting
     )
     if found.gave_way and not as_json:
-        output.console().print("ended early: a process began to work on the run", markup=False)
+        output.print_line("ended early: a process began to work on the run")
     return 0
 
 
@@ -275,16 +275,15 @@ def verify_run(
         for damage in found.damages:
             output.print_json({**asdict(damage), "set_aside": damage.path in moved})
         return FAILURE if found.damages else SUCCESS
-    out = output.console()
     for damage in found.damages:
-        out.print(visible(str(damage)), markup=False)
+        output.print_line(visible(str(damage)))
     for note in found.notes:
-        out.print(f"not bound: {note}", markup=False)
+        output.print_line(f"not bound: {note}")
     for path in moved:
-        out.print(f"set aside: {path}", markup=False)
+        output.print_line(f"set aside: {path}")
     wrong = f"{len(found.damages):,} damaged" if found.damages else "all as they were written"
     read = f"{counted(found.files, 'file')} of {run_id}, {size(found.size_bytes)}"
-    out.print(f"{read} of rows and artifacts: {wrong}", markup=False)
+    output.print_line(f"{read} of rows and artifacts: {wrong}")
     return FAILURE if found.damages else SUCCESS
 
 
@@ -336,12 +335,12 @@ def _show_failures(run: Run, as_json: bool) -> None:
         return
     groups = summary.failure_groups(run, most=1000, samples=20)
     if not groups:
-        output.console().print(f"Nothing failed in the run {run.run_id}.", markup=False)
+        output.print_line(f"Nothing failed in the run {run.run_id}.")
         return
     for text in groups:
         output.console().print(text)
     command = f"{program()} runs logs {run.run_id}{store_option(run)}"
-    output.console().print(f"next: {command}  (what they wrote)", markup=False)
+    output.print_line(f"next: {command}  (what they wrote)")
 
 
 def _show_partition(run: Run, text: str, logs: bool, as_json: bool) -> None:
@@ -367,7 +366,7 @@ def _show_partition(run: Run, text: str, logs: bool, as_json: bool) -> None:
         fields["artifacts"] = "\n".join(f"{a.filename} ({size(a.size_bytes)})" for a in artifacts)
     output.print_fields(fields)
     if has_log:
-        output.console().print("--logs prints what it wrote")
+        output.print_line("--logs prints what it wrote")
 
 
 def _python_call(run: Run) -> str:

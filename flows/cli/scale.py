@@ -1,9 +1,9 @@
 """`partwise scale`: another number of workers for a cluster that runs already."""
 
 from partwise.errors import InputError
+from partwise.flows.cli import output
 from partwise.flows.cli.exit_codes import SUCCESS
 from partwise.flows.cli.options import ClusterOptions
-from partwise.flows.cli.output import console
 from partwise.formatting import counted
 
 _CLUSTER = ClusterOptions()
@@ -32,7 +32,7 @@ def scale(
     block = cluster.build()
     assert isinstance(block, RemoteCluster)  # noqa: S101 (what an address makes)
     scaled = set_cluster_size(block, n, timeout_s=timeout_s, command=command)
-    console().print(
+    output.print_line(
         f"{cluster.address} has {counted(scaled.after, 'worker')}; it had {scaled.before}"
     )
     return SUCCESS

@@ -62,7 +62,7 @@ def deploy(*, pool: str | None = None, pool_type: str | None = None) -> int:
         _deploy(project, api_url, kinds, begun, keeps_schedules=False)
     if project.left:
         names = ", ".join(sorted(set(project.left)))
-        output.console().print(f"not in {pool}    {names}: a schedule or event starts it")
+        output.print_line(f"not in {pool}    {names}: a schedule or event starts it")
     return 0
 
 
@@ -122,21 +122,20 @@ def down() -> int:
     Flow runs at work are cancelled: what they have committed stays, and a later one resumes it.
     """
     folder = Path.cwd()
-    out = output.console()
     if not (folder / local_services.FOLDER).is_dir():
-        out.print(f"Nothing was started in {folder}.", markup=False)
+        output.print_line(f"Nothing was started in {folder}.")
         return 0
     with local_services.locked(folder):
         services = Services.read(folder)
         if services is None:
-            out.print("Nothing is running that `partwise up` started here.", markup=False)
+            output.print_line("Nothing is running that `partwise up` started here.")
             return 0
         _end(folder, services)
         named = os.environ.get("PREFECT_API_URL", "").rstrip("/")
         if services.owns_server and named == services.api_url:
             # A call of a flow from Python would end with Prefect's error that it cannot be reached.
             forget = "unset PREFECT_API_URL PREFECT_API_AUTH_STRING"
-            out.print(f"next: {forget}  (they name the server that has ended)", markup=False)
+            output.print_line(f"next: {forget}  (they name the server that has ended)")
     return 0
 
 
@@ -272,7 +271,6 @@ def _end(folder: Path, services: Services, *, prints: bool = True) -> None:
     from partwise.flows.operations.deploy import end_flow_runs
 
     quieten()
-    out = output.console()
     was_alive = {role: services.is_alive(role) for role in services.pids}
     # The worker first, and the server last, which is to hear how its flow runs have ended.
     flow_run_ids = local_services.end_worker(services)
@@ -280,7 +278,7 @@ def _end(folder: Path, services: Services, *, prints: bool = True) -> None:
         try:
             with _password_known(local_services.password_of(folder, services.api_url)):
                 for line in end_flow_runs(services.api_url, flow_run_ids):
-                    out.print(f"flow run {line}", markup=False)
+                    output.print_line(f"flow run {line}")
         except ServiceError as error:
             output.tell(f"warning: {error}")
     local_services.end_server(services, "reports")
@@ -289,7 +287,7 @@ def _end(folder: Path, services: Services, *, prints: bool = True) -> None:
     (folder / local_services.FOLDER / "services.json").unlink(missing_ok=True)
     for role, alive in was_alive.items():
         if prints:
-            out.print(f"{role}: {'ended' if alive else 'was gone already'}", markup=False)
+            output.print_line(f"{role}: {'ended' if alive else 'was gone already'}")
 
 
 def _deploy(
@@ -308,13 +306,13 @@ def _deploy(
     done = deploy(project, api_url, kinds, begun, keeps_schedules=keeps_schedules)
     rows = [(one.name, "; ".join(one.started_by) or "on demand") for one in done]
     output.print_table(("deployment", "started by"), rows)
-    output.console().print(f"automation  {CRASH_AUTOMATION}", markup=False)
+    output.print_line(f"automation  {CRASH_AUTOMATION}")
     # Of what is on demand somebody sees the end who began it.
     told_of = [one.id for one in done if one.started_by]
     for line in save_notifications(
         project.notifications, told_of, api_url, keeps_switches=keeps_schedules
     ):
-        output.console().print(f"notify  {line}", markup=False)
+        output.print_line(f"notify  {line}")
     for sentence in (sentence for one in done for sentence in one.awaits_unknown):
         output.tell(f"warning: {sentence}")
     return done
@@ -322,11 +320,10 @@ def _deploy(
 
 def _print_where(services: Services, deployed: "list[Deployed]", *, was_there: bool) -> None:
     """Print where server and logs are, and what to do next."""
-    out = output.console()
     ui = services.api_url.removesuffix("/api")
     state = "runs already" if was_there else "is up"
     owner = "" if services.owns_server else " (not ours: `partwise down` leaves it)"
-    out.print(f"\nPrefect {state} at {ui}{owner}; logs in {local_services.FOLDER}/", markup=False)
+    output.print_line(f"\nPrefect {state} at {ui}{owner}; logs in {local_services.FOLDER}/")
     hints = []
     if services.owns_server:
         file = f"{local_services.FOLDER}/{local_services.PASSWORD}"
@@ -345,4 +342,4 @@ def _print_where(services: Services, deployed: "list[Deployed]", *, was_there: b
     hints.append(("partwise down", "ends what was started"))
     width = max(len(command) for command, _ in hints)
     for command, why in hints:
-        out.print(f"  {command:<{width}}  ({why})", markup=False)
+        output.print_line(f"  {command:<{width}}  ({why})")

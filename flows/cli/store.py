@@ -69,19 +69,18 @@ def collect(
         _print_json(planned, done)
     else:
         for line in done.lines:
-            output.console().print(line, markup=False)
+            output.print_line(line)
     return 0
 
 
 def _print_old(planned: "Tidying") -> None:
-    out = output.console()
     for each in planned.old:
         if each.kept_by:
-            out.print(f"{'stays':>10}  {each.run_id}: {each.kept_by}", markup=False)
+            output.print_line(f"{'stays':>10}  {each.run_id}: {each.kept_by}")
         else:
             about = f"{each.kind}, {each.at:%Y-%m-%d}"
             freed = size(planned.sizes[each.run_id])
-            out.print(f"{freed:>10}  {each.run_id} ({about})", markup=False)
+            output.print_line(f"{freed:>10}  {each.run_id} ({about})")
 
 
 def _print_json(planned: "Tidying", done: "Tidied") -> None:

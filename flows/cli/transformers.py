@@ -219,7 +219,7 @@ def print_features(
         if as_json:
             print_json(table.model_dump(mode="json"))
         else:
-            console().print(table_of(table), markup=False, end="")
+            console().print(table_of(table), end="")
     return SUCCESS
 
 

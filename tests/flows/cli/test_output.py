@@ -36,14 +36,16 @@ def _is_odd(char: str) -> bool:
     return unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
-@pytest.mark.parametrize("how", ["text", "styled", "fields", "table", "tell", "log"])
+@pytest.mark.parametrize("how", ["line", "text", "styled", "fields", "table", "tell", "log"])
 def test_each_way_to_print_shows_pictures(how, capsys):
     @given(texts)
     @example(HOSTILE)
     def check(text):
         match how:
+            case "line":
+                output.print_line(text)
             case "text":
-                output.console().print(text, markup=False)
+                output.console().print(text)
             case "styled":
                 output.console().print(Text(text, "red"))
             case "fields":
@@ -60,6 +62,12 @@ def test_each_way_to_print_shows_pictures(how, capsys):
             assert printed.count("\n") == 2
 
     check()
+
+
+def test_what_looks_like_a_sign_of_rich_is_printed_as_it_is(capsys):
+    output.print_line("s3://b/:key:/[red]x[/red]")
+    output.console().print(":star: [bold]", style="bold")
+    assert capsys.readouterr().out == "s3://b/:key:/[red]x[/red]\n:star: [bold]\n"
 
 
 def test_json_is_the_same_to_a_program_and_harmless_to_a_terminal(capsys):
