@@ -46,35 +46,21 @@ def print_catalogs(*, store: AnyStore = "artifacts", as_json: Json = False) -> i
         as_json: Print a JSON object per catalog.
     """
     opened = Store.of(store)
-    rows: list[tuple[Any, ...]] = []
-    unreadable: dict[str, str] = {}
-    for name in filter(is_name, opened.list_folder(CATALOGS)):
-        if not versions_of(opened, name).there():
-            continue
-        try:
-            found = Catalog.open(name, opened)
-        except Exception as error:
-            # Whatever is wrong with one catalog, the others are to be seen.
-            unreadable[name] = output.why_unreadable(error)
-            continue
-        if as_json:
-            output.print_json(_record(found))
+    names = filter(is_name, opened.list_folder(CATALOGS))
+
+    def read(name: str) -> tuple[Mapping[str, Any], Sequence[Any]]:
+        found = Catalog.open(name, opened)
         document = found.document
         made = (document.created_at, document.origin.action, document.origin.who)
-        rows.append((name, found.version, document.table.rows, len(found.runs), *made))
-    for name, why in unreadable.items():
-        if as_json:
-            output.print_json({"name": name, "status": "UNREADABLE", "error": why})
-        rows.append((name, *[None] * 6))
-    if as_json:
-        return 0
-    if not rows:
-        output.print_line(f"There are no catalogs in {opened.url}.")
-        return 0
-    output.print_table(("catalog", "version", "keys", "runs", "made (UTC)", "by", "who"), rows)
-    for name, why in unreadable.items():
-        output.print_line(f"{name}: {why}")
-    return 0
+        return _record(found), (name, found.version, document.table.rows, len(found.runs), *made)
+
+    return output.print_listed(
+        (name for name in names if versions_of(opened, name).there()),
+        read,
+        ("catalog", "version", "keys", "runs", "made (UTC)", "by", "who"),
+        f"There are no catalogs in {opened.url}.",
+        as_json=as_json,
+    )
 
 
 @catalog.command(name="show")
@@ -103,10 +89,7 @@ def show_catalog(
     opened = Catalog.open(name, Store.of(store))
     table = opened.table.slice(0, most)
     if as_json:
-        output.print_json(_record(opened))
-        for row in _rows(table):
-            output.print_json(row)
-        return 0
+        return output.print_json(_record(opened), *_rows(table))
     document = opened.document
     keys = ", ".join(f"{column.name} ({column.key_class})" for column in opened.key_columns)
     marked = {column: pc.sum(opened.table[column]).as_py() for column in ("pinned", "retired")}
@@ -153,9 +136,7 @@ def compare_versions(
     old, new = Catalog.open(before, opened), Catalog.open(after, opened)
     table = old.diff(new)
     if as_json:
-        for row in _rows(table):
-            output.print_json(row)
-        return 0
+        return output.print_json(*_rows(table))
     counts = {each["values"]: each["counts"] for each in table["change"].value_counts().to_pylist()}
     said = ", ".join(f"{n:,} {change}" for change, n in sorted(counts.items())) or "no difference"
     output.print_line(f"{old.reference} -> {new.reference}: {said}")
@@ -180,9 +161,7 @@ def show_history(
     opened = Catalog.open(name, Store.of(store))
     table, judged = opened.history(key), evaluations_of(opened, key)
     if as_json:
-        for row in (*_rows(table), *judged.to_pylist()):
-            output.print_json(row)
-        return 0
+        return output.print_json(*_rows(table), *judged.to_pylist())
     _print_rows(table, ("version", "made_at", "action", "who", *_CHAMPION))
     if judged.num_rows:
         rows = list(zip(*(column.to_pylist() for column in judged.columns), strict=True))
@@ -277,8 +256,7 @@ def show_in_mlflow(
     found = Catalog.open(name, Store.of(store))
     shown = mlflow_view.show_in_mlflow(found, tracking_uri, experiment=experiment, model=model)
     if as_json:
-        output.print_json({"reference": found.reference, **asdict(shown)})
-        return 0
+        return output.print_json({"reference": found.reference, **asdict(shown)})
     said = "is" if shown.is_new else "was already"
     output.print_line(
         f"{found.reference} {said} run {shown.run_id} of MLflow, and version "
@@ -333,15 +311,13 @@ def collect_versions(
     found = collect_catalog_garbage(
         Store.of(store), name, keep=keep, older_than=age, dry_run=dry_run
     )
-    output.print_garbage(found, name, dry_run=dry_run, as_json=as_json)
-    return 0
+    return output.print_garbage(found, name, dry_run=dry_run, as_json=as_json)
 
 
 def _tell(before: Catalog, after: Catalog, as_json: bool) -> int:
     """Print what became of a change."""
     if as_json:
-        output.print_json({**_record(after), "is_new": after.version != before.version})
-        return 0
+        return output.print_json({**_record(after), "is_new": after.version != before.version})
     said = f"{after.reference}: {counted(before.diff(after).num_rows, 'key')} changed"
     if after.version == before.version:
         said = f"{after.reference} is so already: no new version."

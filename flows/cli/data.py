@@ -82,8 +82,7 @@ def register_dataset(
         )
     dataset = done.dataset
     if as_json:
-        output.print_json({**_record(dataset), "is_new": done.is_new})
-        return 0
+        return output.print_json({**_record(dataset), "is_new": done.is_new})
     if done.is_new:
         output.print_line(f"{dataset.reference}  {_extent(dataset)}")
     else:
@@ -102,45 +101,21 @@ def print_datasets(*, store: AnyStore = "artifacts", as_json: Json = False) -> i
         as_json: Print a JSON object per dataset.
     """
     opened = Store.of(store)
-    found, unreadable = _open_all(opened)
-    if as_json:
-        for dataset in found:
-            output.print_json(_record(dataset))
-        for name, why in unreadable.items():
-            output.print_json({"name": name, "status": "UNREADABLE", "error": why})
-        return 0
-    if not found and not unreadable:
-        output.print_line(f"There are no datasets in {opened.url}.")
-        return 0
-    rows = [
-        (
-            dataset.name,
-            dataset.version,
-            dataset.rows,
-            len(dataset.manifest.columns),
-            size(dataset.manifest.size_bytes),
-            dataset.manifest.created_at,
-            shortened(dataset.manifest.description, 60),
-        )
-        for dataset in found
-    ]
-    names = ("dataset", "version", "rows", "columns", "size", "registered (UTC)", "description")
-    output.print_table(names, [*rows, *((name, *[None] * 6) for name in unreadable)])
-    for name, why in unreadable.items():
-        output.print_line(f"{name}: {why}")
-    return 0
 
+    def read(name: str) -> tuple[Mapping[str, Any], Sequence[Any]]:
+        dataset = Dataset.open(name, store=opened)
+        manifest = dataset.manifest
+        what = (dataset.rows, len(manifest.columns), size(manifest.size_bytes))
+        about = shortened(manifest.description, 60)
+        return _record(dataset), (name, dataset.version, *what, manifest.created_at, about)
 
-def _open_all(store: Store) -> tuple[list[Dataset], dict[str, str]]:
-    """Return the newest version of each dataset, and of those that cannot be read why, by name."""
-    found, unreadable = [], {}
-    for name in dataset_names(store):
-        try:
-            found.append(Dataset.open(name, store=store))
-        except Exception as error:
-            # Whatever is wrong with one dataset, the others are to be seen.
-            unreadable[name] = output.why_unreadable(error)
-    return found, unreadable
+    return output.print_listed(
+        dataset_names(opened),
+        read,
+        ("dataset", "version", "rows", "columns", "size", "registered (UTC)", "description"),
+        f"There are no datasets in {opened.url}.",
+        as_json=as_json,
+    )
 
 
 @data.command(name="show")
@@ -164,8 +139,7 @@ def show_dataset(
     if as_json:
         columns = [column.model_dump(mode="json") for column in dataset.manifest.columns]
         used = {} if users is None else {"runs": users}
-        output.print_json({**_record(dataset), "columns": columns, **used})
-        return 0
+        return output.print_json({**_record(dataset), "columns": columns, **used})
     manifest = dataset.manifest
     fields = {"rows": _extent(dataset)}
     if manifest.description:
@@ -208,8 +182,7 @@ def compare_versions(
     keys = split_names(partition_by)
     partitions = compare_partitions(old, new, keys, examples=examples) if keys else None
     if as_json:
-        output.print_json(_diff_record(old, new, changes, partitions))
-        return 0
+        return output.print_json(_diff_record(old, new, changes, partitions))
     output.console().print(f"{old.reference} -> {new.reference}", style="bold")
     equal = " (the very same)" if _are_same_rows(old, new, changes) else ""
     fields = {"rows": f"{old.rows:,} -> {new.rows:,}{equal}"}
@@ -271,8 +244,7 @@ def collect_data_garbage(
         found += collect_dataset_garbage(opened, each, dry_run=dry_run)
     if not name:
         found += collect_shards(opened, timedelta(days=older_than_days), dry_run=dry_run)
-    output.print_garbage(found, name or opened.url, dry_run=dry_run, as_json=as_json)
-    return 0
+    return output.print_garbage(found, name or opened.url, dry_run=dry_run, as_json=as_json)
 
 
 def _extent(dataset: Dataset) -> str:

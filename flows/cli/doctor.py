@@ -57,8 +57,7 @@ def _tried(block: str) -> Iterator[Finding]:
 def _print_versions(*, as_json: bool) -> int:
     found = list(list_versions())
     if as_json:
-        for one in found:
-            output.print_json(dataclasses.asdict(one))
+        output.print_json(*map(dataclasses.asdict, found))
     else:
         names = [field.name for field in dataclasses.fields(found[0])]
         rows = [[getattr(one, name) for name in names] for one in found]

@@ -31,9 +31,7 @@ def print_environments(*, as_json: Json = False) -> int:
     """
     found = list_environments()
     if as_json:
-        for cached in found:
-            output.print_json(_record(cached))
-        return 0
+        return output.print_json(*map(_record, found))
     _print_table(found, "There are no environments on this machine.")
     return 0
 
@@ -56,9 +54,7 @@ def collect(
     """
     gone = collect_environments(timedelta(days=older_than), dry_run=dry_run)
     if as_json:
-        for cached in gone:
-            output.print_json(_record(cached))
-        return 0
+        return output.print_json(*map(_record, gone))
     _print_table(gone, "There is nothing to remove.")
     if gone:
         total = size(sum(each.document.size_bytes for each in gone if each.document))

@@ -5,7 +5,7 @@ import datetime as dt
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -94,10 +94,51 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         out.print(line(row))
 
 
-def print_json(value: Mapping[str, Any]) -> None:
-    """Print one line of JSON."""
-    line = json.dumps(_finite(value), default=_plain, ensure_ascii=False)
-    sys.stdout.write(f"{line.translate(_ESCAPES)}\n")
+def print_json(*values: Mapping[str, Any]) -> int:
+    """Print a line of JSON for each value, and return the exit code of a command that does this."""
+    for value in values:
+        line = json.dumps(_finite(value), default=_plain, ensure_ascii=False)
+        sys.stdout.write(f"{line.translate(_ESCAPES)}\n")
+    return SUCCESS
+
+
+def print_listed(
+    names: Iterable[str],
+    read: Callable[[str], tuple[Mapping[str, Any], Sequence[Any]]],
+    heads: Sequence[str],
+    nothing: str,
+    *,
+    as_json: bool,
+) -> int:
+    """Print what a store has by names, and return the exit code.
+
+    One that cannot be read has its name alone, and the reason stands below.
+
+    Args:
+        names: Those of all.
+        read: Returns what is printed of one, as a line of JSON and as a row.
+        heads: Of the columns.
+        nothing: What is said where there are none.
+        as_json: Print lines of JSON, and no table.
+    """
+    found, unreadable = [], {}
+    for name in names:
+        try:
+            found.append(read(name))
+        except Exception as error:
+            # Whatever is wrong with one, the others are to be seen.
+            unreadable[name] = why_unreadable(error)
+    if as_json:
+        unread = [{"name": k, "status": "UNREADABLE", "error": v} for k, v in unreadable.items()]
+        return print_json(*(record for record, _ in found), *unread)
+    if not found and not unreadable:
+        print_line(nothing)
+        return SUCCESS
+    rows = [row for _, row in found]
+    print_table(heads, [*rows, *((name, *[None] * (len(heads) - 1)) for name in unreadable)])
+    for name, why in unreadable.items():
+        print_line(f"{name}: {why}")
+    return SUCCESS
 
 
 def print_garbage(
@@ -107,8 +148,8 @@ def print_garbage(
     dry_run: bool,
     as_json: bool,
     waiting: Sequence[tuple[str, int]] = (),
-) -> None:
-    """Print files that were deleted, or would be, with their sizes in bytes.
+) -> int:
+    """Print files that were deleted, or would be, with their sizes in bytes; return the exit code.
 
     And those that are `waiting` for the end of their grace.
     """
@@ -118,7 +159,7 @@ def print_garbage(
         for path, size_bytes in waiting:
             record = {"path": path, "size_bytes": size_bytes, "deleted": False}
             print_json({**record, "waits_for_grace": True})
-        return
+        return SUCCESS
     for path, size_bytes in found:
         print_line(f"{size(size_bytes):>10}  {path}")
     verb = "would be deleted" if dry_run else "deleted"
@@ -128,6 +169,7 @@ def print_garbage(
         total = size(sum(size_bytes for _, size_bytes in waiting))
         them = counted(len(waiting), "more file")
         print_line(f"{them}, {total}: once readers have had their grace")
+    return SUCCESS
 
 
 def print_damages(
@@ -136,8 +178,7 @@ def print_damages(
     """Print what was found to be damaged in something, and return the exit code."""
     code = FAILURE if damages else SUCCESS
     if as_json:
-        for damage in damages:
-            print_json({"damage": damage})
+        print_json(*({"damage": damage} for damage in damages))
         return code
     for damage in damages:
         print_line(visible(damage))

@@ -102,7 +102,7 @@ def promote(
         )
     if as_json:
         made = promotion.catalog
-        output.print_json(
+        return output.print_json(
             {
                 "catalog": promotion.name,
                 "version": None if made is None else made.version,
@@ -115,7 +115,6 @@ def promote(
                 ],
             }
         )
-        return 0
     for line in promotion_lines(promotion):
         output.print_line(line)
     return 0

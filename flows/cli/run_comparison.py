@@ -49,8 +49,7 @@ def compare(
     first, second = Run.open(before, store), Run.open(after, store)
     found = compare_runs(first, second)
     if as_json:
-        output.print_json(_record(first, second, found))
-        return 0
+        return output.print_json(_record(first, second, found))
     output.print_fields(
         {
             "A": _run_text(first),

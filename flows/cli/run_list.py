@@ -61,9 +61,7 @@ def print_runs(
     records = [record for record in records if wanted.has(record)]
     records.sort(key=_began, reverse=True)
     if as_json:
-        for record in records[:limit]:
-            output.print_json(record)
-        return 0
+        return output.print_json(*records[:limit])
     if not there:
         output.print_line(f"There are no runs in {opened.url}.")
         return 0

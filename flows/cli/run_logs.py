@@ -54,9 +54,7 @@ def print_logs(
         rows, left_out = _failed(run, limit)
         lines = lines or LINES
     if as_json:
-        for row in rows:
-            output.print_json(_record(run, row, lines))
-        return 0
+        return output.print_json(*(_record(run, row, lines) for row in rows))
     if not rows:
         output.print_line(
             f"Nothing failed in the run {run_id}: name a key for what that partition wrote."

@@ -272,8 +272,9 @@ def verify_run(
     found = verification.verify_run(run_id, opened)
     moved = verification.set_aside(found, opened) if set_aside else []
     if as_json:
-        for damage in found.damages:
-            output.print_json({**asdict(damage), "set_aside": damage.path in moved})
+        output.print_json(
+            *({**asdict(each), "set_aside": each.path in moved} for each in found.damages)
+        )
         return FAILURE if found.damages else SUCCESS
     for damage in found.damages:
         output.print_line(visible(str(damage)))
@@ -330,8 +331,7 @@ def _newer_models(run: Run) -> str | None:
 
 def _show_failures(run: Run, as_json: bool) -> None:
     if as_json:
-        for row in summary.failed_rows(run):
-            output.print_json(row)
+        output.print_json(*summary.failed_rows(run))
         return
     groups = summary.failure_groups(run, most=1000, samples=20)
     if not groups:

@@ -194,21 +194,13 @@ def print_features(
         if not model_type:
             from partwise.transformers.architectures import ARCHITECTURES
 
+            known = [(name, row.name, row.features) for name, row in ARCHITECTURES.items()]
             if as_json:
-                found = [
-                    {
-                        "model_type": name,
-                        "name": row.name,
-                        "features": row.features,
-                    }
-                    for name, row in ARCHITECTURES.items()
-                ]
-                print_json({"architectures": found})
-            else:
-                rows = [
-                    (name, row.name, ", ".join(row.features)) for name, row in ARCHITECTURES.items()
-                ]
-                print_table(("model type", "name", "features"), rows)
+                fields = ("model_type", "name", "features")
+                found = [dict(zip(fields, each, strict=True)) for each in known]
+                return print_json({"architectures": found})
+            rows = [(*names, ", ".join(features)) for *names, features in known]
+            print_table(("model type", "name", "features"), rows)
             return SUCCESS
 
         from partwise.transformers.feature_table import describe_features
@@ -217,9 +209,8 @@ def print_features(
         check_installed()
         table = describe_features(model_type)
         if as_json:
-            print_json(table.model_dump(mode="json"))
-        else:
-            console().print(table_of(table), end="")
+            return print_json(table.model_dump(mode="json"))
+        console().print(table_of(table), end="")
     return SUCCESS
 
 
