@@ -15,6 +15,12 @@ def flow_run_context() -> Any:
     return None if found is None else found.FlowRunContext.get()
 
 
+def current_flow_run() -> Any:
+    """Return Prefect's flow run at work; None: there is none around this."""
+    context = flow_run_context()
+    return None if context is None else context.flow_run
+
+
 def is_direct() -> bool:
     """Whether no flow run of Prefect is around this."""
     return flow_run_context() is None
@@ -22,8 +28,8 @@ def is_direct() -> bool:
 
 def flow_run_id() -> str | None:
     """Return the ID of Prefect's flow run at work; None: there is none around this."""
-    context = flow_run_context()
-    return None if context is None or context.flow_run is None else str(context.flow_run.id)
+    flow_run = current_flow_run()
+    return None if flow_run is None else str(flow_run.id)
 
 
 def has_own_process() -> bool:

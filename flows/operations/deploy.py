@@ -10,16 +10,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import httpx
 import yaml
 from prefect.blocks.core import Block
-from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.filters import (
     DeploymentFilter,
@@ -35,8 +34,8 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import DeploymentSchedule, State, StateType, WorkerStatus
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
-from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, PrefectHTTPStatusError
-from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+from prefect.settings import PREFECT_API_AUTH_STRING
 from prefect.states import Cancelled, Crashed, Scheduled
 from prefect.workers.utilities import get_default_base_job_template_for_infrastructure_type
 
@@ -47,6 +46,7 @@ from partwise.flows.operations.automations import OURS, crash_automation, save_a
 from partwise.flows.operations.notifications import Notification, notifications_of
 from partwise.flows.operations.project_file import deployments_of, pool_of
 from partwise.flows.orchestration.announcement import DEPLOYMENT_LABEL
+from partwise.flows.orchestration.server_client import server_client
 from partwise.formatting import did_you_mean, shortened
 from partwise.redaction import without_secrets
 from partwise.scripts.infrastructure import CONTAINER_POOLS
@@ -58,6 +58,7 @@ REGISTERED: tuple[type[Block], ...] = (*BLOCKS, SmtpMail)
 PROCESS = "process"
 """The type of a work pool where nobody says another: its flow runs are processes of the worker."""
 TAIL_LINES = 15
+REFUSED = "refused the deployment"
 _REFUSED = re.compile(
     r"Validation failed(?: for field '(.+?)')?\. Failure reason: (.+?)[\"'], "
     r"'input': \{'name': '(.+?)'"
@@ -163,7 +164,7 @@ def register(project: ProjectFile, api_url: str, pool_type: str | None) -> dict[
 
     `pool_type` is that of a work pool that is not there yet; None: process.
     """
-    with _client(api_url) as client:
+    with server_client(api_url, REFUSED) as client:
         for block in REGISTERED:
             block.register_type_and_schema()
         return {name: create_pool(client, name, pool_type) for name in project.pools}
@@ -182,7 +183,7 @@ def deploy(
     With `keeps_schedules`, those that the server has stay on or off; else they are what the file
     says.
     """
-    with _client(api_url) as client:
+    with server_client(api_url, REFUSED) as client:
         # Before: `prefect deploy` puts each schedule on or off as the file says.
         older = [
             schedule for deployment in _ours(client, project) for schedule in deployment.schedules
@@ -198,19 +199,6 @@ def deploy(
         names = {flow.id: flow.name for flow in client.read_flows(flow_filter=of_flows)}
         done = [_describe(client, one, names[one.flow_id]) for one in deployed]
         return [replace(one, awaits_unknown=_unknown(client, project, one, done)) for one in done]
-
-
-@contextmanager
-def _client(api_url: str) -> Iterator[SyncPrefectClient]:
-    """Have a client of a server, whose refusals are errors of ours."""
-    with temporary_settings(updates={PREFECT_API_URL: api_url}):
-        try:
-            with get_client(sync_client=True) as client:
-                yield client
-        except (httpx.HTTPError, PrefectHTTPStatusError) as error:
-            raise ServiceError(
-                f"The Prefect server at {api_url} refused the deployment: {error}"
-            ) from error
 
 
 def create_pool(client: SyncPrefectClient, name: str, kind: str | None) -> str:
@@ -417,23 +405,16 @@ def end_flow_runs(api_url: str, flow_run_ids: set[str]) -> list[str]:
     No process works on them any more. Returned are name and state of each.
     """
     ended = []
-    with temporary_settings(updates={PREFECT_API_URL: api_url}):
-        try:
-            with get_client(sync_client=True) as client:
-                for flow_run_id in sorted(flow_run_ids):
-                    run = client.read_flow_run(UUID(flow_run_id))
-                    state = run.state
-                    if state is not None and state.type in HAS_NO_END:
-                        message = "Its worker was ended."
-                        cancelling = state.type is StateType.CANCELLING
-                        state = (Cancelled if cancelling else Crashed)(message=message)
-                        client.set_flow_run_state(run.id, state, force=True)
-                    ended.append(f"{run.name}: {state.name if state is not None else 'unknown'}")
-        except (httpx.HTTPError, PrefectHTTPStatusError) as error:
-            raise ServiceError(
-                f"The Prefect server at {api_url} could not mark the flow runs that were ended: "
-                f"{error}"
-            ) from error
+    with server_client(api_url, "could not mark the flow runs that were ended") as client:
+        for flow_run_id in sorted(flow_run_ids):
+            run = client.read_flow_run(UUID(flow_run_id))
+            state = run.state
+            if state is not None and state.type in HAS_NO_END:
+                message = "Its worker was ended."
+                cancelling = state.type is StateType.CANCELLING
+                state = (Cancelled if cancelling else Crashed)(message=message)
+                client.set_flow_run_state(run.id, state, force=True)
+            ended.append(f"{run.name}: {state.name if state is not None else 'unknown'}")
     return ended
 
 
@@ -447,7 +428,7 @@ def free_flow_runs(api_url: str, pool: str, worker: str) -> list[str]:
     chosen = FlowRunFilter(
         state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.PENDING]))
     )
-    with _client(api_url) as client:
+    with server_client(api_url, REFUSED) as client:
         if any(
             found.status == WorkerStatus.ONLINE and found.name != worker
             for found in client.read_workers_for_work_pool(pool)
@@ -468,12 +449,8 @@ def free_flow_runs(api_url: str, pool: str, worker: str) -> list[str]:
 
 def last_heartbeat(api_url: str, pool: str, worker: str) -> Any:
     """Return when a worker of this name last sent a heartbeat; None: never, or not known."""
-    with temporary_settings(updates={PREFECT_API_URL: api_url}):
-        try:
-            with get_client(sync_client=True) as client:
-                for found in client.read_workers_for_work_pool(pool):
-                    if found.name == worker:
-                        return found.last_heartbeat_time
-        except (httpx.HTTPError, PrefectHTTPStatusError):
-            return None
+    with suppress(ServiceError), server_client(api_url, "does not answer") as client:
+        for found in client.read_workers_for_work_pool(pool):
+            if found.name == worker:
+                return found.last_heartbeat_time
     return None

@@ -12,18 +12,18 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-import httpx
-from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.orchestration import SyncPrefectClient
 from prefect.events.actions import SendNotification
 from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
-from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.exceptions import ObjectNotFound
+from prefect.settings import PREFECT_API_URL
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from partwise.errors import InputError, ServiceError
+from partwise.errors import InputError
 from partwise.flows.operations.automations import OURS, save_automation
 from partwise.flows.operations.doctor import Finding
 from partwise.flows.orchestration.announcement import RUN_COMPLETED, WITHOUT_RUN
+from partwise.flows.orchestration.server_client import server_client
 from partwise.formatting import shortened
 from partwise.outcomes import RunStatus
 from partwise.redaction import without_secrets
@@ -83,14 +83,8 @@ def save_notifications(
 
     With `keeps_switches`, automations that the server has stay on or off.
     """
-    with temporary_settings(updates={PREFECT_API_URL: api_url}):
-        try:
-            with get_client(sync_client=True) as client:
-                return [_save(client, one, deployments, keeps_switches) for one in notifications]
-        except (httpx.HTTPError, PrefectHTTPStatusError) as error:
-            raise ServiceError(
-                f"The Prefect server at {api_url} refused a notification: {error}"
-            ) from error
+    with server_client(api_url, "refused a notification") as client:
+        return [_save(client, one, deployments, keeps_switches) for one in notifications]
 
 
 def _save(

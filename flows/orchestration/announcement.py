@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-import httpx
 import pyarrow as pa
 import pyarrow.compute as pc
 from prefect.client.orchestration import get_client
@@ -15,19 +14,19 @@ from prefect.client.schemas.filters import (
     FlowRunFilterParentFlowRunId,
 )
 from prefect.client.schemas.objects import FlowRun
-from prefect.context import FlowRunContext
 from prefect.events import emit_event
-from prefect.exceptions import PrefectHTTPStatusError
 from prefect.runtime import deployment, flow_run
 
 from partwise.errors import PartwiseError
 from partwise.flows.orchestration.endings import explain, message_of
+from partwise.flows.orchestration.server_client import NO_ANSWER
 from partwise.formatting import shortened
 from partwise.outcomes import WRONG, RunStatus
 from partwise.runs.key_texts import key_texts
 from partwise.runs.ledger import skip_reasons
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
+from partwise.tasks.flow_run import current_flow_run
 
 RUN_COMPLETED = "partwise.run.completed"
 WITHOUT_RUN = ("Failed", "Crashed", "TimedOut")
@@ -49,14 +48,12 @@ def announce_schedule(begun: FlowRun | None = None) -> None:
     Args:
         begun: The flow run; None: that of the context.
     """
-    if begun is None:
-        context = FlowRunContext.get()
-        begun = None if context is None else context.flow_run
+    begun = begun or current_flow_run()
     # One that goes on has told of it before.
     if begun is None or not begun.auto_scheduled or begun.run_count > 1:
         return
     # The run does without where the server cannot say.
-    with suppress(httpx.HTTPError, PrefectHTTPStatusError), get_client(sync_client=True) as client:
+    with suppress(*NO_ANSWER), get_client(sync_client=True) as client:
         first = min(client.read_flow_run_states(begun.id), key=lambda state: state.timestamp)
         emit_event(
             event=SCHEDULED,
@@ -70,15 +67,14 @@ def announce_schedule(begun: FlowRun | None = None) -> None:
 
 def is_of_own_deployment() -> bool:
     """Whether the flow run at work is of a deployment, of which it has begun no other flow run."""
-    context = FlowRunContext.get()
-    begun = None if context is None else context.flow_run
+    begun = current_flow_run()
     if begun is None or begun.deployment_id is None:
         return False
     of_same = FlowRunFilter(
         parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[begun.id]),
         deployment_id=FlowRunFilterDeploymentId(any_=[begun.deployment_id]),
     )
-    with suppress(httpx.HTTPError, PrefectHTTPStatusError), get_client(sync_client=True) as client:
+    with suppress(*NO_ANSWER), get_client(sync_client=True) as client:
         return not client.read_flow_runs(flow_run_filter=of_same, limit=1)
     # To be told twice is better than not at all.
     return True
@@ -173,12 +169,11 @@ def announce_version(name: str, version: int, store: str, payload: Mapping[str, 
 
 def _deployment() -> str:
     """Return "<flow>/<deployment>" of the flow run at work, or "" when none started it."""
-    context = FlowRunContext.get()
-    started: Any = None if context is None else context.flow_run
+    started = current_flow_run()
     if started is None or started.deployment_id is None:
         return ""
     try:
         return f"{flow_run.flow_name}/{deployment.name}"
-    except (httpx.HTTPError, PrefectHTTPStatusError):
+    except NO_ANSWER:
         # The run is safe without its server.
         return ""

@@ -4,15 +4,13 @@ import contextvars
 import threading
 from uuid import UUID
 
-import httpx
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
-from prefect.exceptions import PrefectHTTPStatusError
 
 from partwise.engine.assignment import ShardProgress
 from partwise.engine.driver.shards import Progress
+from partwise.flows.orchestration.server_client import NO_ANSWER
 
 ARTIFACT_PAUSE_S = 2.0
-_SERVER_GONE = (httpx.HTTPError, PrefectHTTPStatusError)
 
 
 class ProgressArtifact:
@@ -28,7 +26,7 @@ class ProgressArtifact:
         self._thread: threading.Thread | None = None
         try:
             created = create_progress_artifact(0.0, key=key, description=self._describe(0, 0))
-        except _SERVER_GONE:
+        except NO_ANSWER:
             return
         self._artifact = created if isinstance(created, UUID) else UUID(str(created))
         # Prefect finds its settings in the context.
@@ -61,7 +59,7 @@ class ProgressArtifact:
                         progress=100.0 * shown / max(1, self._partitions),
                         description=self._describe(shown, latest.failed),
                     )
-                except _SERVER_GONE:
+                except NO_ANSWER:
                     return
             if ended:
                 return

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from partwise.errors import RunIdError
 from partwise.runs.documents import check_run_id
-from partwise.tasks.flow_run import flow_run_context
+from partwise.tasks.flow_run import current_flow_run
 
 _PLACE = re.compile(r"\{scheduled(?:\[(?P<zone>[^\[\]{}]+)\])?(?::(?P<format>[^{}]*))?\}")
 _DEFAULT_FORMAT = "%Y-%m-%d"
@@ -76,10 +76,9 @@ def run_id_of_flow_run(template: str, kind: str) -> str:
     Raises:
         RunIdError: The template cannot be filled in.
     """
-    context = flow_run_context()
-    if context is None or context.flow_run is None:
+    flow_run = current_flow_run()
+    if flow_run is None:
         return fill_in(template, datetime.now(UTC)) if template else new_run_id(kind)
-    flow_run = context.flow_run
     # When it was due, however late it began, and whichever attempt this is.
     due = flow_run.expected_start_time or datetime.now(UTC)
     # The end of the ID, as it is a UUID of version 7, which begins with the time.

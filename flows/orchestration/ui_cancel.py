@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from partwise.tasks.flow_run import flow_run_context
+from partwise.tasks.flow_run import current_flow_run
 
 LOOK_S = 2.0
 
@@ -17,11 +17,11 @@ LOOK_S = 2.0
 @contextmanager
 def cancelled_in_ui(note: Callable[[], None]) -> Iterator[None]:
     """Call `note`, from another thread, when the flow run at work is cancelled in the UI."""
-    context = flow_run_context()
-    if context is None or context.flow_run is None or context.flow_run.deployment_id is not None:
+    flow_run = current_flow_run()
+    if flow_run is None or flow_run.deployment_id is not None:
         yield
         return
-    flow_run_id, has_ended = context.flow_run.id, threading.Event()
+    has_ended = threading.Event()
 
     def look() -> None:
         from prefect.client.orchestration import get_client
@@ -30,7 +30,7 @@ def cancelled_in_ui(note: Callable[[], None]) -> Iterator[None]:
             while not has_ended.wait(LOOK_S):
                 # A server that is away now may be there the next time.
                 with suppress(Exception):
-                    state = client.read_flow_run(flow_run_id).state
+                    state = client.read_flow_run(flow_run.id).state
                     if state is not None and (state.is_cancelling() or state.is_cancelled()):
                         note()
                         return

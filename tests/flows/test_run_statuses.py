@@ -143,8 +143,7 @@ def test_a_deployment_whose_script_works_in_a_pool_is_told_of_once(
             return [1] if asked == IDS[sent_to] else []
 
     begun = SimpleNamespace(id=BEGUN, deployment_id=IDS.get(deployment))
-    context = SimpleNamespace(get=lambda: SimpleNamespace(flow_run=begun))
-    monkeypatch.setattr(announcement, "FlowRunContext", context)
+    monkeypatch.setattr(announcement, "current_flow_run", lambda: begun)
     monkeypatch.setattr(announcement, "get_client", lambda **_: nullcontext(Client()))
     monkeypatch.setattr(announcement, "_deployment", lambda: "run-script/nightly")
     sent = []

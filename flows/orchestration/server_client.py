@@ -1,0 +1,33 @@
+"""Asking a Prefect server, and what that raises where there is no answer."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.exceptions import PrefectHTTPStatusError
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from partwise.errors import ServiceError
+
+NO_ANSWER = (httpx.HTTPError, PrefectHTTPStatusError)
+"""What a client raises of a server that is away, or refuses."""
+
+
+@contextmanager
+def server_client(api_url: str, failed: str) -> Iterator[SyncPrefectClient]:
+    """Have a client of the server at a URL.
+
+    Args:
+        api_url: Where it is.
+        failed: What is said of it where it does not answer, such as "refused the deployment".
+
+    Raises:
+        ServiceError: It does not answer, or refuses.
+    """
+    with temporary_settings(updates={PREFECT_API_URL: api_url}):
+        try:
+            with get_client(sync_client=True) as client:
+                yield client
+        except NO_ANSWER as error:
+            raise ServiceError(f"The Prefect server at {api_url} {failed}: {error}") from error
