@@ -39,7 +39,7 @@ from partwise.flows.orchestration.announcement import (
 )
 from partwise.flows.orchestration.embedded_server import forget_unsent, start_embedded_server
 from partwise.flows.orchestration.endings import mask_logs, result_of
-from partwise.flows.orchestration.lazy_flow import describe_call
+from partwise.flows.orchestration.lazy_flow import LazyFlow, describe_call
 from partwise.flows.orchestration.run_flow import Opaque, RunFlow, is_plain, own_run_id
 from partwise.flows.orchestration.states import ended_early, refused, state_of, unexpected
 from partwise.flows.orchestration.suspension import suspension
@@ -76,12 +76,44 @@ class _End(NamedTuple):
 _ended: ContextVar[list[_End] | None] = ContextVar("partwise_ended_runs", default=None)
 
 
-class PrefectFlow(Flow[..., Any], Generic[R]):
+class OwnFlow(Flow[..., Any]):
+    """What a `LazyFlow` is to Prefect."""
+
+    _called: LazyFlow[..., Any]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Do what calling the `LazyFlow` does."""
+        return self._called(*args, **kwargs)
+
+    def validate_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Validate all parameters, with saved blocks in the places of their references.
+
+        Raises:
+            InputError: One is of a wrong type, or none of the choices.
+        """
+        # Where a worker of Prefect's runs the flow, this is the first that is called of it.
+        mask_logs()
+        try:
+            return super().validate_parameters(parameters)
+        except ParameterTypeError as error:
+            cause = error.__context__
+            if isinstance(cause, ValidationError):
+                raise InputError(describe_call(self.name, cause)) from None
+            raise InputError(f"{self.name}: {' '.join(str(error).split())}") from None
+
+    def serialize_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return the parameters as Prefect may store them: small plain values, or a type's name."""
+        return {key: _stored(value) for key, value in parameters.items()}
+
+
+class PrefectFlow(OwnFlow, Generic[R]):
     """What a `RunFlow` is to Prefect.
 
     Frames and large params never reach Prefect's database, and when its server dies in mid-run, the
     run goes on and the caller gets it all the same.
     """
+
+    _called: RunFlow[Any, R]
 
     def __init__(self, called: RunFlow[Any, R]) -> None:
         self._called = called
@@ -125,7 +157,7 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
         try:
             with _settings():
                 start_embedded_server()
-                run: R = super().__call__(*bound.args, **bound.kwargs)
+                run: R = Flow.__call__(self, *bound.args, **bound.kwargs)
                 return run
         except RunFailedError as error:
             if error.run is None or error.run.status is not RunStatus.PARTIAL_FAILURE:
@@ -165,10 +197,6 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
             raise error
         return cast("R", error)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Do what calling the `RunFlow` does."""
-        return self._called(*args, **kwargs)
-
     @staticmethod
     def forget_unsent() -> None:
         """Drop what waits to be sent to a server that hangs."""
@@ -200,33 +228,10 @@ class PrefectFlow(Flow[..., Any], Generic[R]):
             InputError: One is of a wrong type, or none of the choices.
             RunIdError: The run ID, or what its template comes to, is not a safe name.
         """
-        # Where a worker of Prefect's runs the flow, this is the first that is called of it.
+        # Before old names are refused.
         mask_logs()
-        return self._called.checked(parameters, self._valid)
-
-    def _valid(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        # Prefect puts saved blocks in the places of their references as well.
-        try:
-            return super().validate_parameters(parameters)
-        except ParameterTypeError as error:
-            raise input_error(self.name, error) from None
-
-    def serialize_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Return the parameters as Prefect may store them: small plain values, or a type's name."""
-        return stored_parameters(parameters)
-
-
-def stored_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters of a flow as Prefect may store them, without secrets."""
-    return {key: _stored(value) for key, value in parameters.items()}
-
-
-def input_error(flow: str, error: ParameterTypeError) -> InputError:
-    """Return what to raise where Prefect finds parameters of a wrong type."""
-    cause = error.__context__
-    if isinstance(cause, ValidationError):
-        return InputError(describe_call(flow, cause))
-    return InputError(f"{flow}: {' '.join(str(error).split())}")
+        found: dict[str, Any] = self._called.checked(parameters, super().validate_parameters)
+        return found
 
 
 def _keep_end(state: State[Any]) -> None:

@@ -7,18 +7,16 @@ from typing import Any
 from prefect import Flow
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.context import FlowRunContext
-from prefect.exceptions import ParameterTypeError
 
 from partwise.errors import PartwiseError
 from partwise.flows.orchestration.announcement import announce_schedule
 from partwise.flows.orchestration.embedded_server import start_embedded_server
-from partwise.flows.orchestration.endings import mask_logs
 from partwise.flows.orchestration.plain_flow import PlainFlow
-from partwise.flows.orchestration.prefect_flow import input_error, stored_parameters
+from partwise.flows.orchestration.prefect_flow import OwnFlow
 from partwise.flows.orchestration.states import unexpected
 
 
-class PrefectPlainFlow(Flow[..., Any]):
+class PrefectPlainFlow(OwnFlow):
     """What a `PlainFlow` is to Prefect."""
 
     def __init__(self, called: PlainFlow[..., Any]) -> None:
@@ -43,27 +41,7 @@ class PrefectPlainFlow(Flow[..., Any]):
     def run(self, bound: inspect.BoundArguments) -> Any:
         """Run the flow as a flow run, and return its value."""
         start_embedded_server()
-        return super().__call__(*bound.args, **bound.kwargs)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Do what calling the `PlainFlow` does."""
-        return self._called(*args, **kwargs)
-
-    def validate_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Validate all parameters.
-
-        Raises:
-            InputError: One is of a wrong type, or none of the choices.
-        """
-        mask_logs()
-        try:
-            return super().validate_parameters(parameters)
-        except ParameterTypeError as error:
-            raise input_error(self.name, error) from None
-
-    def serialize_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Return the parameters as Prefect may store them, as those of a `PrefectFlow`."""
-        return stored_parameters(parameters)
+        return Flow.__call__(self, *bound.args, **bound.kwargs)
 
 
 def _announce(flow: Flow[Any, Any], flow_run: FlowRun, state: State[Any]) -> None:
