@@ -17,11 +17,10 @@ from partwise.flows.cli.command import Read, command_of
 from partwise.flows.cli.options import EXECUTION, Names
 from partwise.flows.cli.parsing import split_names
 from partwise.flows.cli.tuning_options import (
-    SPACE,
     TUNING,
     PortfolioTrainerOptions,
+    Space,
     TunedTrainerOptions,
-    parse_tune,
 )
 
 train = command_of(
@@ -98,11 +97,7 @@ find_portfolio = command_of(
                 fields=("trainer", "metric", "holdout", "label"),
             ),
         ],
-        "space": Annotated[
-            Names,
-            Read(value=lambda texts: parse_tune(texts, "--space")),
-            Parameter(help=SPACE),
-        ],
+        "space": Space,
         "execution": Annotated[
             PortfolioExecution,
             Read(value=PortfolioExecution.plain, default=PortfolioExecution()),

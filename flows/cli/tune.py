@@ -11,9 +11,9 @@ from partwise.engine.options import ExecutionOptions
 from partwise.engine.scaling import ALL, ScalingConfig
 from partwise.errors import InputError
 from partwise.flows.cli.command import Read, command_of
-from partwise.flows.cli.options import EXECUTION, Names, TrainerOptions
+from partwise.flows.cli.options import EXECUTION, TrainerOptions
 from partwise.flows.cli.parsing import given_options
-from partwise.flows.cli.tuning_options import SPACE, parse_searched
+from partwise.flows.cli.tuning_options import Space
 
 
 @Parameter(name="*")
@@ -64,21 +64,6 @@ class TrialOptions(ExecutionOptions, ScalingConfig):
         return {"execution": ExecutionOptions(**given), "scaling": ScalingConfig(**ranks)}
 
 
-def parse_space_options(texts: Names) -> dict[str, Any] | str:
-    """Return the space of a call, or the name of its function.
-
-    Raises:
-        InputError: One of the texts cannot be read.
-
-    Example:
-        >>> parse_space_options(("rounds=50", "num_leaves=randint(4,64)"))
-        {'rounds': 50, 'num_leaves': {'kind': 'randint', 'low': 4, 'high': 64}}
-    """
-    if len(texts) == 1 and ":" in texts[0] and "=" not in texts[0]:
-        return texts[0]
-    return dict(parse_searched(text, "--space") for text in texts)
-
-
 tune = command_of(
     TuneCall,
     "Tune one model on all rows, by trials side by side.",
@@ -88,7 +73,7 @@ tune = command_of(
             StudyTrainerOptions,
             Read(value=StudyTrainerOptions.arguments, fields=("trainer", "metric", "holdout")),
         ],
-        "space": Annotated[Names, Read(value=parse_space_options), Parameter(help=SPACE)],
+        "space": Space,
         "execution": Annotated[
             TrialOptions,
             Read(

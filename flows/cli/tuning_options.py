@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Group, Parameter
 
 from partwise.errors import InputError
+from partwise.flows.cli.command import Read
 from partwise.flows.cli.evaluation_options import EvaluationOptions
-from partwise.flows.cli.options import TrainerOptions
+from partwise.flows.cli.options import Names, TrainerOptions
 from partwise.flows.cli.parsing import (
     build_settings,
     flag,
@@ -30,13 +31,6 @@ TUNING = Group("Tuning", sort_key=0)
 _KINDS = ("uniform", "loguniform", "randint", "choice", "grid")
 _CALL = re.compile(rf"(?P<kind>{'|'.join(_KINDS)})\((?P<values>.*)\)")
 
-SPACE = (
-    "What a parameter is drawn from: 'learning_rate=loguniform(0.01, 0.3)', "
-    "num_leaves=randint(4,64), boosting=choice(gbdt,dart); uniform and grid likewise; or "
-    "max_bin=63, a constant. Given once for each; or once, as package.module:function, a function "
-    "of an Optuna trial that returns settings."
-)
-"""The help of an option that names a space."""
 Tune = Annotated[
     tuple[str, ...],
     Parameter(
@@ -195,10 +189,10 @@ def parse_tune(texts: Sequence[str], option: str = "--tune") -> Any:
 
     if len(texts) == 1 and "=" not in texts[0] and ":" in texts[0]:
         return texts[0]
-    return parse_space(dict(parse_searched(text, option) for text in texts))
+    return parse_space(dict(_parse_searched(text, option) for text in texts))
 
 
-def parse_searched(text: str, option: str) -> tuple[str, Any]:
+def _parse_searched(text: str, option: str) -> tuple[str, Any]:
     """Return the name of a parameter, and a value or what it is drawn from, as a document has it.
 
     Args:
@@ -229,3 +223,16 @@ def parse_searched(text: str, option: str) -> tuple[str, Any]:
     if len(values) != 2:
         raise InputError(f"{option} {text!r}: {call['kind']} has a low and a high end.")
     return name, {"kind": call["kind"], "low": values[0], "high": values[1]}
+
+
+Space = Annotated[
+    Names,
+    Read(value=lambda texts: parse_tune(texts, "--space")),
+    Parameter(
+        help="What a parameter is drawn from: 'learning_rate=loguniform(0.01, 0.3)', "
+        "num_leaves=randint(4,64), boosting=choice(gbdt,dart); uniform and grid likewise; or "
+        "max_bin=63, a constant. Given once for each; or once, as package.module:function, a "
+        "function of an Optuna trial that returns settings."
+    ),
+]
+"""The type of a call's space, as it is typed."""
