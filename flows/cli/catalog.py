@@ -29,10 +29,12 @@ catalog = App(
     default_parameter=COMMON,
 )
 
-Name = Annotated[str, Parameter(name="NAME")]
+Name = Annotated[str, Parameter(name="NAME", help="The catalog.")]
 Reference = Annotated[str, Parameter(name="NAME[@VERSION]")]
-Key = Annotated[str, Parameter(name="KEY")]
-Keys = Annotated[tuple[str, ...], Parameter(name="KEY")]
+Key = Annotated[
+    str,
+    Parameter(name="KEY", help="A key, with commas between several columns, or its partition_id."),
+]
 _CHAMPION = ("run_id", "generation", "since_version", "margin", "reason", "pinned", "retired")
 
 
@@ -154,8 +156,6 @@ def show_history(
     """Show which champions a key has had, on what grounds, and how what they predicted came true.
 
     Args:
-        name: The catalog.
-        key: The key, with commas between several columns, or its partition_id.
         as_json: Print a JSON object per version that changed it, and per evaluation.
     """
     opened = Catalog.open(name, Store.of(store))
@@ -176,7 +176,6 @@ def roll_back(
     """Make a version with the rows of an earlier one; pinned keys stay as they are.
 
     Args:
-        name: The catalog.
         version: The number of the version to go back to.
         as_json: Print a JSON object.
     """
@@ -191,8 +190,6 @@ def pin_keys(
     """Have keys keep their champions, whatever a promotion would change.
 
     Args:
-        name: The catalog.
-        keys: The keys, each with commas between several columns, or their partition_ids.
         as_json: Print a JSON object.
     """
     before = Catalog.open(name, Store.of(store))
@@ -206,8 +203,6 @@ def unpin_keys(
     """Have promotions change the champions of pinned keys again.
 
     Args:
-        name: The catalog.
-        keys: The keys, as `pin` takes them.
         as_json: Print a JSON object.
     """
     before = Catalog.open(name, Store.of(store))
@@ -221,8 +216,6 @@ def retire_keys(
     """Take the champions of keys away: inference goes on to its next level for them.
 
     Args:
-        name: The catalog.
-        keys: The keys, as `pin` takes them.
         as_json: Print a JSON object.
     """
     before = Catalog.open(name, Store.of(store))
@@ -299,7 +292,6 @@ def collect_versions(
     `partwise runs gc` then deletes the models that these alone drew on.
 
     Args:
-        name: The catalog.
         keep: How many of the newest versions stay in any case.
         older_than_days: Only those go that were made so many days ago.
         dry_run: Only list what would go.

@@ -34,8 +34,6 @@ run_script = command_of(
                 "$WORLD_SIZE, $MASTER_ADDR and $MASTER_PORT for their values.",
             ),
         ],
-        "infrastructure": Annotated[
-            Infrastructure, Parameter(group=Group("Work pool", sort_key=6))
-        ],
+        "infrastructure": Annotated[Infrastructure, Parameter(group=WORK_POOL)],
     },
 )
