@@ -2,7 +2,7 @@
 
 import logging
 import os
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 import pyarrow.compute as pc
 
@@ -22,13 +22,21 @@ def result_of(run: R) -> R:
         RunFailedError: It ended with FAILURE.
         RunCancelledError: It was cancelled.
     """
-    if isinstance(run, Run):
-        match run.status:
-            case RunStatus.FAILURE:
-                _raise(failed(run))
-            case RunStatus.CANCELLED:
-                _raise(RunCancelledError(explain(run), run))
+    if (error := error_of(run)) is not None:
+        # What went wrong between us and the server is beside the point by now.
+        raise error from error.__cause__
     return run
+
+
+def error_of(run: Run | Pipeline) -> RunFailedError | RunCancelledError | None:
+    """Return what calling a flow raises for a run; None: the run is returned."""
+    if isinstance(run, Run) and run.status is RunStatus.FAILURE:
+        error = RunFailedError(explain(run), run)
+        error.__cause__ = run.cause
+        return error
+    if isinstance(run, Run) and run.status is RunStatus.CANCELLED:
+        return RunCancelledError(explain(run), run)
+    return None
 
 
 def cancelled(run_id: str, *, has_begun: bool) -> RunCancelledError:
@@ -44,13 +52,6 @@ def cancelled(run_id: str, *, has_begun: bool) -> RunCancelledError:
             "on_existing_artifacts='resume' goes on with it."
         )
     return RunCancelledError(message, None)
-
-
-def failed(run: Run) -> RunFailedError:
-    """Return the error of a run that ended with FAILURE."""
-    error = RunFailedError(explain(run), run)
-    error.__cause__ = run.cause
-    return error
 
 
 def message_of(run: Run) -> str:
@@ -101,8 +102,3 @@ def mask_logs() -> None:
         found = logging.getLogger(name)
         if not any(isinstance(each, Masking) for each in found.filters):
             found.addFilter(Masking())
-
-
-def _raise(error: Exception) -> NoReturn:
-    # What went wrong between us and the server is beside the point by now.
-    raise error from error.__cause__

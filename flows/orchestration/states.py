@@ -8,7 +8,7 @@ from prefect.states import Cancelled, Completed, Failed
 
 from partwise.engine.failures import describe_error
 from partwise.errors import PartwiseError, RunCancelledError, RunFailedError
-from partwise.flows.orchestration.endings import explain, failed, message_of
+from partwise.flows.orchestration.endings import error_of, message_of
 from partwise.outcomes import RunStatus
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
@@ -24,12 +24,11 @@ def state_of(
     error, which calling the flow raises.
     """
     message = run.message if isinstance(run, Pipeline) else message_of(run)
-    if isinstance(run, Run):
-        match run.status:
-            case RunStatus.FAILURE:
-                return ended_early(failed(run))
-            case RunStatus.CANCELLED:
-                return Cancelled(message=message, data=RunCancelledError(explain(run), run))
+    match error_of(run):
+        case RunFailedError() as error:
+            return ended_early(error)
+        case RunCancelledError() as error:
+            return Cancelled(message=message, data=error)
     match run.status:
         case RunStatus.SUCCESS:
             return Completed(message=message, data=run)
