@@ -33,11 +33,11 @@ class LiveLine:
         from IPython.display import display
 
         show: Any = display
-        self._shown = show(_Text(text), display_id=True)
+        self._shown = show({"text/plain": text}, raw=True, display_id=True)
 
     def show(self, text: str) -> None:
         """Replace it; from any thread."""
-        self._shown.update(_Text(text))
+        self._shown.update({"text/plain": text}, raw=True)
 
 
 class NotebookLine:
@@ -103,13 +103,3 @@ class _Quiet(logging.Filter):
 
         is_of_run = record.name.startswith(_RUN_LOGGERS)
         return not is_of_run or record.levelno >= logging.WARNING or is_summary(record)
-
-
-class _Text:
-    """A text that notebooks show as it stands."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __repr__(self) -> str:
-        return self._text
