@@ -88,7 +88,7 @@ def show_catalog(
         as_json: Print a JSON object, and one per key.
     """
     check_page(to, in_browser=in_browser, as_json=as_json, force=force)
-    opened = Catalog.open(name, Store.of(store))
+    opened = Catalog.open(name, store)
     table = opened.table.slice(0, most)
     if as_json:
         return output.print_json(_record(opened), *_rows(table))
@@ -158,7 +158,7 @@ def show_history(
     Args:
         as_json: Print a JSON object per version that changed it, and per evaluation.
     """
-    opened = Catalog.open(name, Store.of(store))
+    opened = Catalog.open(name, store)
     table, judged = opened.history(key), evaluations_of(opened, key)
     if as_json:
         return output.print_json(*_rows(table), *judged.to_pylist())
@@ -179,7 +179,7 @@ def roll_back(
         version: The number of the version to go back to.
         as_json: Print a JSON object.
     """
-    before = Catalog.open(name, Store.of(store))
+    before = Catalog.open(name, store)
     return _tell(before, before.rollback(version), as_json)
 
 
@@ -192,7 +192,7 @@ def pin_keys(
     Args:
         as_json: Print a JSON object.
     """
-    before = Catalog.open(name, Store.of(store))
+    before = Catalog.open(name, store)
     return _tell(before, before.pin(keys), as_json)
 
 
@@ -205,7 +205,7 @@ def unpin_keys(
     Args:
         as_json: Print a JSON object.
     """
-    before = Catalog.open(name, Store.of(store))
+    before = Catalog.open(name, store)
     return _tell(before, before.unpin(keys), as_json)
 
 
@@ -218,7 +218,7 @@ def retire_keys(
     Args:
         as_json: Print a JSON object.
     """
-    before = Catalog.open(name, Store.of(store))
+    before = Catalog.open(name, store)
     return _tell(before, before.retire(keys), as_json)
 
 
@@ -246,7 +246,7 @@ def show_in_mlflow(
     """
     from partwise.publishing import mlflow_view
 
-    found = Catalog.open(name, Store.of(store))
+    found = Catalog.open(name, store)
     shown = mlflow_view.show_in_mlflow(found, tracking_uri, experiment=experiment, model=model)
     if as_json:
         return output.print_json({"reference": found.reference, **asdict(shown)})

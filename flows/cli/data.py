@@ -134,7 +134,7 @@ def show_dataset(
         runs: Look through all runs of the store for those that read this version.
         as_json: Print a JSON object.
     """
-    dataset = Dataset.of(name, Store.of(store))
+    dataset = Dataset.of(name, store)
     users = _users(dataset) if runs else None
     if as_json:
         columns = [column.model_dump(mode="json") for column in dataset.manifest.columns]

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from partwise.environments.environment import Environment, without_passwords
+from partwise.environments.requirement_files import read_text
 from partwise.environments.resolved_environment import ResolvedEnvironment, python_version
 from partwise.errors import EnvironmentBuildError, PackageError
 
@@ -23,12 +24,7 @@ _MOST_CHARS = 2_000
 
 def resolve_conda(environment: Environment) -> ResolvedEnvironment:
     """Read a conda file and, where there is a conda program, see that it can be resolved."""
-    path = Path(environment.conda_file).absolute()
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise PackageError(f"The file {str(path)!r} cannot be read: {reason}.") from error
+    text = read_text(Path(environment.conda_file).absolute())
     # The workers are asked in any case; the driver's machine may have no conda.
     if program := find_conda():
         with tempfile.TemporaryDirectory(prefix="partwise-conda-") as directory:

@@ -112,7 +112,7 @@ class _Reader:
         if path in self._at_work:
             return
         self._at_work.append(path)
-        for number, line in _lines(_text(path)):
+        for number, line in _lines(read_text(path)):
             where = f"{path}, line {number}"
             # As pip does it: a variable that is not set stays as it is written.
             line = _VARIABLE.sub(lambda name: self._variables.get(name[1], name[0]), line)
@@ -127,7 +127,7 @@ class _Reader:
         match = _EXTRAS.fullmatch(name)
         path = _path(match["path"] if match else name, Path.cwd())
         try:
-            document = tomllib.loads(_text(path))
+            document = tomllib.loads(read_text(path))
         except tomllib.TOMLDecodeError as error:
             raise PackageError(f"The file {str(path)!r} is not TOML: {error}.") from error
         if "project" not in document:
@@ -262,7 +262,8 @@ def _wrong(path: Path, name: str, found: Any, wanted: str) -> PackageError:
     return PackageError(f"{path}: {name} is {shown}, and has to be {wanted}.")
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return what a file of the caller's says."""
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
