@@ -10,6 +10,7 @@ on its way. So nothing that the flow of a run imports may import it before a clu
 import asyncio
 import threading
 from collections.abc import Callable, Iterable
+from concurrent import futures
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -146,23 +147,24 @@ def in_time(limit_s: float, call: Callable[..., T], *arguments: Any) -> T:
     Raises:
         TimeoutError: It has not ended; it is left to itself, on a thread that keeps no process.
     """
-    outcome: list[T] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            outcome.append(call(*arguments))
-        except BaseException as error:
-            errors.append(error)
-
-    caller = threading.Thread(target=run, daemon=True, name="partwise-call")
-    caller.start()
-    caller.join(limit_s)
-    if errors:
-        raise errors[0]
-    if not outcome:
+    begun = on_thread("partwise-call", call, *arguments)
+    if not futures.wait([begun], limit_s).done:
         raise TimeoutError(f"no answer within {limit_s:g} s")
-    return outcome[0]
+    return begun.result()
+
+
+def on_thread(name: str, call: Callable[..., T], *arguments: Any) -> futures.Future[T]:
+    """Begin a call beside this thread; one that hangs keeps no process, as an executor's would."""
+    future: futures.Future[T] = futures.Future()
+
+    def work() -> None:
+        try:
+            future.set_result(call(*arguments))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True, name=name).start()
+    return future
 
 
 def forget_topic(client: "Client", topic: str) -> None:

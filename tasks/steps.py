@@ -9,7 +9,6 @@ import contextvars
 import functools
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
@@ -17,6 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
+from partwise.cluster_calls import on_thread
 from partwise.engine.driver.cluster_watch import Logger
 from partwise.engine.failures import describe_error
 from partwise.outcomes import RunStatus
@@ -140,19 +140,9 @@ def begin_step(function: StepFunction[P, R], *args: P.args, **kwargs: P.kwargs) 
     """Begin a step beside this thread."""
     if not is_direct():
         return function.task.submit(*args, **kwargs)
-    future: futures.Future[R] = futures.Future()
     # A thread begins without the context, in which the name stands that the run's lines bear.
     context, call = contextvars.copy_context(), functools.partial(function.fn, *args, **kwargs)
-
-    def work() -> None:
-        try:
-            future.set_result(context.run(call))
-        except BaseException as error:
-            future.set_exception(error)
-
-    # Of an executor, Python would wait as it exits: a step that hangs is left to itself.
-    threading.Thread(target=work, name=f"partwise-{function.name}", daemon=True).start()
-    return future
+    return on_thread(f"partwise-{function.name}", context.run, call)
 
 
 class Handed(Generic[R]):

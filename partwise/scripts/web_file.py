@@ -3,7 +3,6 @@
 import http.client
 import os
 import shutil
-import threading
 import time
 import urllib.error
 import urllib.parse
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from partwise.cluster_calls import in_time
 from partwise.errors import InputError
 from partwise.formatting import size
 from partwise.gangs.checkpoints import new_file
@@ -100,22 +100,7 @@ def _open_in_time(url: str) -> Any:
         urllib.request.HTTPErrorProcessor, urllib.request.UnknownHandler,
     ):  # fmt: skip
         opener.add_handler(handler())
-    answers: list[Any] = []
-
-    def ask() -> None:
-        try:
-            answers.append(opener.open(url, timeout=OPEN_S))
-        except BaseException as error:
-            answers.append(error)
-
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(OPEN_S)
-    if not answers:
-        raise TimeoutError(f"no answer within {OPEN_S:.0f} s")
-    if isinstance(answers[0], BaseException):
-        raise answers[0]
-    return answers[0]
+    return in_time(OPEN_S, opener.open, url, None, OPEN_S)
 
 
 def _copy(source: Any, sink: IO[bytes], folder: Path) -> None:
