@@ -1,6 +1,6 @@
 """`partwise export`, `validate` and `pipeline`: from trained models to proved files."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -18,10 +18,6 @@ Target = Annotated[
         "index.json, for servers such as Triton.",
     ),
 ]
-
-
-def _trainer(options: TrainerOptions) -> dict[str, Any]:
-    return {"trainer": options.build()}
 
 
 def _export(asked: ExportCall, *, to: Target = "") -> int:
@@ -58,7 +54,7 @@ pipeline = command_of(
     PipelineCall,
     "Train, export, validate and infer: four runs under one name.",
     group=EXPORT,
-    types={"trainer": Annotated[TrainerOptions, Read(value=_trainer, fields=("trainer",))]},
+    types={"trainer": Annotated[TrainerOptions, Read(value=TrainerOptions.build)]},
 )
 
 

@@ -14,23 +14,19 @@ from partwise.calls.partitions import (
 )
 from partwise.engine.options import ExecutionOptions
 from partwise.flows.cli.command import Read, command_of
-from partwise.flows.cli.options import EXECUTION, Names
+from partwise.flows.cli.options import EXECUTION, Names, TrainerOptions
 from partwise.flows.cli.parsing import split_names
 from partwise.flows.cli.tuning_options import (
     TUNING,
-    PortfolioTrainerOptions,
     Space,
     TunedTrainerOptions,
+    searched_arguments,
 )
 
 train = command_of(
     TrainCall,
     "Train one model per partition, and keep them as a run.",
-    types={
-        "trainer": Annotated[
-            TunedTrainerOptions, Read(value=TunedTrainerOptions.arguments, fields=("trainer",))
-        ]
-    },
+    types={"trainer": Annotated[TunedTrainerOptions, Read(value=TunedTrainerOptions.build)]},
 )
 
 infer = command_of(
@@ -91,11 +87,8 @@ find_portfolio = command_of(
     group=TUNING,
     types={
         "trainer": Annotated[
-            PortfolioTrainerOptions,
-            Read(
-                value=PortfolioTrainerOptions.arguments,
-                fields=("trainer", "metric", "holdout", "label"),
-            ),
+            TrainerOptions,
+            Read(value=searched_arguments, fields=("trainer", "metric", "holdout", "label")),
         ],
         "space": Space,
         "execution": Annotated[

@@ -1,6 +1,5 @@
 """`partwise tune`: settings of one model on all rows, by trials side by side."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
@@ -16,25 +15,18 @@ from partwise.flows.cli.parsing import given_options
 from partwise.flows.cli.tuning_options import Space
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class StudyTrainerOptions:
-    """What trains, and the rows and the metric that all trials are scored by."""
+def study_arguments(options: TrainerOptions) -> dict[str, Any]:
+    """Return what trains, and by what and on which rows all trials are scored.
 
-    trainer: TrainerOptions
-
-    def arguments(self) -> dict[str, Any]:
-        """Return them as arguments of the flow.
-
-        Raises:
-            InputError: An option is wrong, or nothing is held out.
-        """
-        if self.trainer.no_holdout:
-            raise InputError("--no-holdout leaves no rows to score trials on: leave it out.")
-        built: Any = self.trainer.build(is_tuned=True)
-        # Of a trainer alone it is its own, and here it is that of all trials.
-        holdout = {} if isinstance(built, str) else {"holdout": built.holdout}
-        return {"trainer": built, **given_options({"metric": self.trainer.metric}), **holdout}
+    Raises:
+        InputError: An option is wrong, or nothing is held out.
+    """
+    if options.no_holdout:
+        raise InputError("--no-holdout leaves no rows to score trials on: leave it out.")
+    built: Any = options.build(is_tuned=True)
+    # Of a trainer alone it is its own, and here it is that of all trials.
+    holdout = {} if isinstance(built, str) else {"holdout": built.holdout}
+    return {"trainer": built, **given_options({"metric": options.metric}), **holdout}
 
 
 class TrialOptions(ExecutionOptions, ScalingConfig):
@@ -70,8 +62,8 @@ tune = command_of(
     group=Group("Study", sort_key=1),
     types={
         "trainer": Annotated[
-            StudyTrainerOptions,
-            Read(value=StudyTrainerOptions.arguments, fields=("trainer", "metric", "holdout")),
+            TrainerOptions,
+            Read(value=study_arguments, fields=("trainer", "metric", "holdout")),
         ],
         "space": Space,
         "execution": Annotated[

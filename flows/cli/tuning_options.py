@@ -148,27 +148,16 @@ class TunedTrainerOptions:
     trainer: TrainerOptions
     tuning: TuningOptions = field(default_factory=TuningOptions)
 
-    def arguments(self) -> dict[str, Any]:
-        """Return the trainer, as the argument of a flow."""
-        return {"trainer": self.tuning.apply(self.trainer)}
+    def build(self) -> Any:
+        """Return the trainer, or the name of a function."""
+        return self.tuning.apply(self.trainer)
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class PortfolioTrainerOptions:
-    """What trains, and the rows and the metric that its settings are scored by."""
-
-    trainer: TrainerOptions
-
-    def arguments(self) -> dict[str, Any]:
-        """Return them as arguments of a flow."""
-        built, holdout = searched_trainer(self.trainer)
-        return {
-            "trainer": built,
-            "metric": self.trainer.metric or "",
-            "holdout": holdout,
-            "label": self.trainer.label or "",
-        }
+def searched_arguments(options: TrainerOptions) -> dict[str, Any]:
+    """Return the trainer of a portfolio, and by what and on which rows its settings are scored."""
+    built, holdout = searched_trainer(options)
+    scored = {"metric": options.metric or "", "holdout": holdout, "label": options.label or ""}
+    return {"trainer": built, **scored}
 
 
 def parse_tune(texts: Sequence[str], option: str = "--tune") -> Any:
