@@ -26,6 +26,7 @@ from partwise.blocks import RemoteCluster
 from partwise.cluster_calls import ANSWER_S, known_workers, no_answer
 from partwise.errors import ClusterError, InputError
 from partwise.flows.running.connections import connect
+from partwise.processes.starting import await_ends
 
 LOOK_S = 0.2
 UNDO_S = 30.0
@@ -276,14 +277,11 @@ class _OnThisMachine(_Supply):
             self.scale(before)
             self.keep()
         for number in (signal.SIGTERM, signal.SIGKILL):
-            deadline = time.monotonic() + END_S
             for process, _ in self._started:
                 with suppress(ProcessLookupError):
                     # A nanny and its worker are a session.
                     os.killpg(process.pid, number)
-            for process, _ in self._started:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(max(0.0, deadline - time.monotonic()))
+            await_ends((process for process, _ in self._started), END_S)
         for _, log in self._started:
             log.close()
         self._started.clear()
