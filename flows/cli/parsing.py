@@ -10,6 +10,7 @@ from cyclopts import (
     CycloptsError,
     MissingArgumentError,
     Parameter,
+    Token,
     UnknownOptionError,
     default_name_transform,
 )
@@ -144,6 +145,16 @@ def describe_wrong_option(error: CycloptsError) -> str | None:
     cause, argument = error.__cause__, error.argument
     if not isinstance(cause, ValidationError) or argument is None:
         return None
+    strangers = [word for word in error.unused_tokens or () if word.startswith("--")]
+    if strangers and error.app is not None:
+        # What is wrong with the others may be that this one is not among them.
+        unknown = UnknownOptionError(
+            token=Token(keyword=strangers[0].partition("=")[0], source="cli"),
+            argument_collection=error.app.assemble_argument_collection(),
+            command_chain=error.command_chain,
+            verbose=False,
+        )
+        return describe_wrong_option(unknown) or str(unknown)
     told = _describe_first(cause, {child.keys[-1]: child.name for child in argument.children})
     if told.startswith("--gpus: Input should be a valid integer"):
         told += " It says how many; which GPUs of this machine there are workers for, --devices."

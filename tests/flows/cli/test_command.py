@@ -86,6 +86,21 @@ def test_what_is_not_typed_is_the_default_of_the_call(asked):
     assert call == expected
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--requirement", "r.txt", "--no-index"], "Unknown option: --requirement."),
+        (["--max-retires", "3", "--max-failed-fraction", "2"], "Did you mean --max-retries?"),
+        (["--where=x > 1", "--no-index"], "--where is called --filter now."),
+    ],
+)
+def test_an_option_that_there_is_not_is_told_before_values_that_are_wrong(
+    words, told, capsys
+) -> None:
+    assert main([*MAP, *words]) == 2
+    assert told in capsys.readouterr().err
+
+
 def test_texts_become_values(asked):
     words = [*MAP, "--filter", "price > 0", "--filter", "store in a,b", "--columns", "price,store"]
     words += ["--files", "a.txt", "--files", "b.txt", "--workers", "2", "--package", "shop<2"]
