@@ -10,18 +10,18 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-from cyclopts import Group, Parameter
-from pydantic import BaseModel
+from cyclopts import Group, Parameter, default_name_transform
+from pydantic import BaseModel, create_model
 
 from partwise.calls.call import Call, KeyedCall, RowsCall, VersionedCall
 from partwise.calls.descriptions import first_paragraphs
 from partwise.choices import ScriptBackend
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.scaling import ScalingConfig
+from partwise.environments.environment import Environment
 from partwise.errors import InputError
-from partwise.flows.cli.environment_options import EnvironmentOptions
 from partwise.flows.cli.input_files import FileOptions
 from partwise.flows.cli.options import (
     EXECUTION,
@@ -38,6 +38,9 @@ from partwise.runs.kinds import KINDS
 
 EXPORT = Group("Export", sort_key=0)
 RANKS = Group("Ranks", sort_key=4)
+ENVIRONMENT = Group("Environment", sort_key=5)
+
+S = TypeVar("S", bound=BaseModel)
 
 
 # Without equality: of equal annotations `typing` makes one, and then outputs were data.
@@ -91,9 +94,21 @@ def _only(texts: Names) -> list[str] | str:
     return texts[0].removeprefix("@")
 
 
-def _option_name(field: str) -> str:
-    """Return the option of a field of `ExportOptions`: `--features` are those of a trainer."""
-    return f"model-{field}" if field == "features" else field.replace("_", "-")
+def without(kind: type[S], hidden: str) -> Any:
+    """Return the type of options of a model, of which one field is not typed."""
+    field = kind.model_fields[hidden]
+    not_typed: Any = (Annotated[field.annotation, Parameter(parse=False)], field.default)
+    typed = create_model(kind.__name__, __base__=kind, **{hidden: not_typed})
+
+    def plain(options: S) -> S:
+        return kind(**{name: getattr(options, name) for name in options.model_fields_set})
+
+    return Annotated[typed, Read(value=plain, default=typed())]
+
+
+def _renamed(**names: str) -> Callable[[str], str]:
+    """Return what names options after fields, some of which have other names."""
+    return lambda field: names.get(field, default_name_transform(field))
 
 
 def _with_names(options: ExportOptions) -> ExportOptions:
@@ -160,7 +175,19 @@ _TYPES: Mapping[str, Any] = {
         ClusterOptions, Read(value=ClusterOptions.checked, default=ClusterOptions())
     ],
     "Environment": Annotated[
-        EnvironmentOptions, Read(value=EnvironmentOptions.build, default=EnvironmentOptions())
+        # Of its own name are those in a file.
+        without(Environment, "constraints"),
+        Parameter(
+            name="*",
+            group=ENVIRONMENT,
+            name_transform=_renamed(
+                packages="package",
+                requirements_file="requirements",
+                pyproject_file="pyproject",
+                constraints_file="constraints",
+                extra_index_urls="extra-index-url",
+            ),
+        ),
     ],
     "ExecutionOptions": Annotated[ExecutionOptions, Parameter(name="*", group=EXECUTION)],
     "ScalingConfig": Annotated[ScalingConfig, Parameter(name="*", group=RANKS)],
@@ -168,7 +195,8 @@ _TYPES: Mapping[str, Any] = {
     "ExportOptions": Annotated[
         ExportOptions,
         Read(value=_with_names, default=ExportOptions()),
-        Parameter(name="*", group=EXPORT, name_transform=_option_name),
+        # `--features` are those of a trainer.
+        Parameter(name="*", group=EXPORT, name_transform=_renamed(features="model-features")),
     ],
     "ValidationOptions": Annotated[ValidationOptions, Parameter(name="*", group=EXPORT)],
     # Each command says what trains, by a class of options.

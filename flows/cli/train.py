@@ -13,7 +13,7 @@ from partwise.calls.partitions import (
     TrainCall,
 )
 from partwise.engine.options import ExecutionOptions
-from partwise.flows.cli.command import Read, command_of
+from partwise.flows.cli.command import Read, command_of, without
 from partwise.flows.cli.options import EXECUTION, Names, TrainerOptions
 from partwise.flows.cli.parsing import split_names
 from partwise.flows.cli.tuning_options import (
@@ -68,16 +68,6 @@ map_ = command_of(
 )
 
 
-class PortfolioExecution(ExecutionOptions):
-    """How partitions are executed, where `--sample` says which they are."""
-
-    sample: Annotated[int | None, Parameter(parse=False)] = None
-
-    def plain(self) -> ExecutionOptions:
-        """Return them as an argument of the flow."""
-        return ExecutionOptions(**{name: getattr(self, name) for name in self.model_fields_set})
-
-
 find_portfolio = command_of(
     PortfolioCall,
     """Find on a sample of partitions the few settings of a trainer that do best together.
@@ -92,8 +82,8 @@ find_portfolio = command_of(
         ],
         "space": Space,
         "execution": Annotated[
-            PortfolioExecution,
-            Read(value=PortfolioExecution.plain, default=PortfolioExecution()),
+            # Which partitions are worked on says `--sample` of the call.
+            without(ExecutionOptions, "sample"),
             Parameter(name="*", group=EXECUTION),
         ],
     },

@@ -86,6 +86,21 @@ def test_what_is_not_typed_is_the_default_of_the_call(asked):
     assert call == expected
 
 
+def test_options_become_an_environment(asked, capsys) -> None:
+    words = [*MAP, "--package", "shop>=1,<2", "--package", "till", "--requirements", "r.txt"]
+    words += ["--constraints", "c.txt", "--extra-index-url", "https://a.example"]
+    assert asked(*words).environment == Environment(
+        packages=("shop>=1,<2", "till"),
+        requirements_file="r.txt",
+        constraints_file="c.txt",
+        extra_index_urls=("https://a.example",),
+    )
+    assert type(asked(*words).environment) is Environment
+    assert asked(*MAP).environment == Environment()
+    assert main([*MAP, "--package", "shop", "--user-managed"]) == 2
+    assert "do not go together" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -9,8 +9,6 @@ import pytest
 from partwise.environments.building import open_environment
 from partwise.environments.environment import Environment
 from partwise.environments.resolution import resolve
-from partwise.errors import InputError
-from partwise.flows.cli.environment_options import EnvironmentOptions
 from partwise.flows.cli.main import main
 from tests.environments.wheels import make_wheel
 
@@ -46,20 +44,6 @@ def test_environments_are_listed_and_the_old_ones_removed(built, capsys) -> None
     assert json.loads(capsys.readouterr().out)["environment"] == built.entry.name
     assert main(["environments", "list"]) == 0
     assert "no environments" in capsys.readouterr().out
-
-
-def test_options_become_an_environment() -> None:
-    options = EnvironmentOptions(
-        package=("shop>=1,<2", "till"), requirements="r.txt", extra_index_url=("https://a.example",)
-    )
-    assert options.build() == Environment(
-        packages=("shop>=1,<2", "till"),
-        requirements_file="r.txt",
-        extra_index_urls=("https://a.example",),
-    )
-    assert EnvironmentOptions().build() == Environment()
-    with pytest.raises(InputError, match="do not go together"):
-        EnvironmentOptions(package=("shop",), user_managed=True).build()
 
 
 def test_what_cannot_be_resolved_ends_the_command_with_one_line(
