@@ -15,8 +15,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from cyclopts import App, CycloptsError
@@ -45,6 +45,7 @@ from partwise.flows.cli.exit_codes import (
 from partwise.flows.cli.parsing import COMMON, describe_wrong_option, in_words_of_the_shell
 from partwise.formatting import visible
 from partwise.processes.garbage import collect_rarely
+from partwise.processes.variables import variables_set
 from partwise.redaction import without_secrets
 
 _USAGE_ERRORS = (
@@ -222,7 +223,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise InputError(f"partwise {words[0]} is called partwise {now} now.")
         # Rich takes a quarter of the time of `partwise --help` to load what reads Markdown.
         app.help_format = "markdown" if words and words[0] in _COMMANDS else "plaintext"
-        with _prefect_if_asked(words), _variable(_DEBUG, "1" if debug else ""):
+        variables = {_DEBUG: "1" if debug else ""}
+        if "--prefect" in _own_words(words):
+            words.remove("--prefect")
+            variables[_EPHEMERAL_MODE] = "true"
+        with variables_set(variables):
             code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
         # Here, where a broken pipe is still caught: Python itself would do it as it exits.
         sys.stdout.flush()
@@ -259,30 +264,6 @@ def _begins_run(words: Sequence[str]) -> bool:
 def _own_words(words: list[str]) -> list[str]:
     """Return the words without those behind "--", which are a script's."""
     return words[: words.index("--")] if "--" in words else words
-
-
-@contextmanager
-def _prefect_if_asked(words: list[str]) -> Iterator[None]:
-    """Take --prefect out of the words, and ask for a Prefect server by Prefect's own variable."""
-    if "--prefect" not in _own_words(words):
-        yield
-        return
-    words.remove("--prefect")
-    with _variable(_EPHEMERAL_MODE, "true"):
-        yield
-
-
-@contextmanager
-def _variable(name: str, value: str) -> Iterator[None]:
-    """Give an environment variable a value for a block."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        del os.environ[name]
-        if before is not None:
-            os.environ[name] = before
 
 
 def _use_server_of_up(words: list[str]) -> None:

@@ -14,9 +14,9 @@ import secrets
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import prefect.context
@@ -29,6 +29,7 @@ from prefect.settings import (
 from pydantic import SecretStr
 
 from partwise.processes.starting import python_words
+from partwise.processes.variables import variables_set
 
 logger = logging.getLogger(__name__)
 
@@ -68,11 +69,14 @@ def start_embedded_server() -> None:
     # Else Prefect would give out the one that has ended, as it has one for each port.
     SubprocessASGIServer._instances.pop(None, None)
     server = Server()
+    # Of what Prefect starts, only the worst is shown.
+    is_chosen = any(name in os.environ for name in ("PREFECT_SERVER_LOGGING_LEVEL", _CONSOLE_LEVEL))
+    quiet = {} if is_chosen else {_CONSOLE_LEVEL: "CRITICAL"}
 
     def start() -> None:
         # Of this thread only; but a process inherits what the thread that starts it does not hear.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        with _quiet_children():
+        with variables_set(quiet):
             server.start()
 
     logger.info("starting Prefect's embedded server; PREFECT_API_URL names one to use instead")
@@ -131,19 +135,6 @@ def _environment() -> dict[str, str]:
         "PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED": "true",
         "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": "http://127.0.0.1",
     }
-
-
-@contextmanager
-def _quiet_children() -> Iterator[None]:
-    """Have Prefect's processes that are started meanwhile show nothing but the worst."""
-    if "PREFECT_SERVER_LOGGING_LEVEL" in os.environ or _CONSOLE_LEVEL in os.environ:
-        yield
-        return
-    os.environ[_CONSOLE_LEVEL] = "CRITICAL"
-    try:
-        yield
-    finally:
-        del os.environ[_CONSOLE_LEVEL]
 
 
 def forget_unsent() -> None:

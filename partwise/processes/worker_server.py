@@ -6,11 +6,10 @@ once for all workers, while this process has its own imports to do.
 
 import os
 import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 
 from partwise.processes.starting import LastingThread
+from partwise.processes.variables import variables_set
 
 _IMPORTS = "partwise.engine.worker.preload"
 # What `distributed.nanny.pre-spawn-environ` is for: read when an interpreter or libc starts.
@@ -74,20 +73,6 @@ def _begin() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     forkserver.set_forkserver_preload([_IMPORTS])
     unset = {name: value for name, value in _UNLESS_SET.items() if name not in os.environ}
-    with _variables(unset | _SET):
+    # Workers are given the variables of their driver, and not these.
+    with variables_set(unset | _SET):
         forkserver.ensure_running()
-
-
-@contextmanager
-def _variables(wanted: Mapping[str, str]) -> Iterator[None]:
-    """Give variables to what is started in a block; workers are given those of their driver."""
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

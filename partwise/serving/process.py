@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import os
 import shutil
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from partwise.errors import InputError, PartwiseError
 from partwise.formatting import counted, shortened
+from partwise.processes.variables import variables_set
 from partwise.serving.server_options import ServerOptions
 
 if TYPE_CHECKING:
@@ -186,11 +186,10 @@ def _unless_taken(options: ServerOptions) -> Iterator[None]:
 def _folder_of_metrics() -> Iterator[None]:
     """Have processes that are started count in one folder."""
     folder = tempfile.mkdtemp(prefix="partwise-metrics-")
-    os.environ[_FOLDER_VARIABLE] = folder
     try:
-        yield
+        with variables_set({_FOLDER_VARIABLE: folder}):
+            yield
     finally:
-        del os.environ[_FOLDER_VARIABLE]
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from partwise.errors import FunctionError, InputError
 from partwise.outcomes import Result
+from partwise.processes.variables import variables_set
 from partwise.ranks.context import RankContext
 from partwise.ranks.current_context import set_context
 from partwise.ranks.protocols import Backend
@@ -239,16 +240,8 @@ def _environment(context: RankContext) -> Iterator[None]:
         # So rank 0, too, joins the store that is open, where it would open another one.
         "TORCHELASTIC_USE_AGENT_STORE": "True",
     }
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ |= variables
-    try:
+    with variables_set(variables):
         yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _unwrapped(outcome: Any) -> Any:
