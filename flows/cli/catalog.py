@@ -15,7 +15,7 @@ from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.documents import CATALOGS, versions_of
 from partwise.catalogs.evaluated import evaluations_of
 from partwise.flows.cli import output
-from partwise.flows.cli.options import AnyStore, Days, Json
+from partwise.flows.cli.options import AnyStore, Count, Days, Force, Json
 from partwise.flows.cli.pages import check_page, write_page
 from partwise.flows.cli.parsing import COMMON
 from partwise.formatting import counted, shortened
@@ -73,7 +73,7 @@ def show_catalog(
     most: Annotated[int, Parameter(validator=Number(gte=0))] = 20,
     to: Path | None = None,
     in_browser: Annotated[bool, Parameter(name="--open")] = False,
-    force: bool = False,
+    force: Force = False,
     store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
@@ -84,7 +84,6 @@ def show_catalog(
         most: How many keys are shown.
         to: Write it to this .html file as well, with what it changed and pictures of its metrics.
         in_browser: Open that page in a browser.
-        force: Replace a file that is there.
         as_json: Print a JSON object, and one per key.
     """
     check_page(to, in_browser=in_browser, as_json=as_json, force=force)
@@ -281,7 +280,7 @@ def collect_versions(
     name: Name,
     /,
     *,
-    keep: Annotated[int, Parameter(validator=Number(gte=1))] = 30,
+    keep: Count = 30,
     older_than_days: Days = 30.0,
     dry_run: bool = False,
     store: AnyStore = "artifacts",

@@ -69,6 +69,9 @@ AnyStore = Annotated[
 """The store that a command looks into."""
 Json = Annotated[bool, Parameter(name="--json")]
 RunId = Annotated[str, Parameter(name="RUN", help="The run's ID.")]
+Force = Annotated[bool, Parameter(help="Replace a file that is there.")]
+Yes = Annotated[bool, Parameter(name="--yes", alias="-y", help="Do not ask.")]
+Count = Annotated[int, Parameter(validator=Number(gte=1))]
 Days = Annotated[float, Parameter(validator=Number(gte=0, lte=36_500))]
 """An age. Of more than 100 years the moment may be none that a calendar has."""
 

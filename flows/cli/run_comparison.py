@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from partwise.flows.cli import output
-from partwise.flows.cli.options import AnyStore, Json
+from partwise.flows.cli.options import AnyStore, Force, Json
 from partwise.flows.cli.pages import check_page, write_page
 from partwise.formatting import STYLES, counted, number, some_of
 from partwise.reports.comparison import Comparison, MetricChange, compare_runs
@@ -26,7 +26,7 @@ def compare(
     *,
     to: Path | None = None,
     in_browser: Annotated[bool, Parameter(name="--open")] = False,
-    force: bool = False,
+    force: Force = False,
     store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
@@ -40,7 +40,6 @@ def compare(
         after: That of another one, with keys of the same names and classes.
         to: Write it to this .html file as well, with a picture of each metric.
         in_browser: Open that page in a browser.
-        force: Replace a file that is there.
         store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME, which
             has both.
         as_json: Print a JSON object.

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from partwise.errors import InputError
 from partwise.flows.cli import output
 from partwise.flows.cli.keys import find_partitions
-from partwise.flows.cli.options import AnyStore, RunId
+from partwise.flows.cli.options import AnyStore, Force, RunId
 from partwise.formatting import counted, size
 from partwise.runs.artifact_files import write_artifact_files
 from partwise.runs.run import Run
@@ -24,7 +24,7 @@ def export_run(
     to: str,
     pattern: str = "*",
     key: Annotated[tuple[str, ...], Parameter(negative=())] = (),
-    force: bool = False,
+    force: Force = False,
     store: AnyStore = "artifacts",
 ) -> int:
     """Write the ledger, the metrics or the predictions of a run to a CSV or Parquet file.
@@ -39,7 +39,6 @@ def export_run(
         to: The file: .csv or .parquet. Of artifacts a folder, or a URL such as s3://bucket/folder.
         pattern: Of the names of artifacts, such as "*.png".
         key: Of a partition whose artifacts are wanted; may be given several times. Default: all.
-        force: Replace a file that is there.
     """
     run = Run.open(run_id, store)
     if what == "artifacts":

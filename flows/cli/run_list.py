@@ -5,14 +5,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal
-
-from cyclopts import Parameter
-from cyclopts.validators import Number
+from typing import Any, Literal
 
 from partwise.flows.cli import output, run_output
 from partwise.flows.cli.moments import moment_of
-from partwise.flows.cli.options import AnyStore, Json
+from partwise.flows.cli.options import AnyStore, Count, Json
 from partwise.outcomes import PartitionStatus
 from partwise.runs.contents import list_runs
 from partwise.runs.kinds import RunKind
@@ -34,7 +31,7 @@ def print_runs(
     kind: tuple[RunKind, ...] = (),
     status: tuple[Status, ...] = (),
     since: str = "",
-    limit: Annotated[int, Parameter(validator=Number(gte=1))] = 50,
+    limit: Count = 50,
     store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:

@@ -6,11 +6,10 @@ from typing import Annotated, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from partwise.flows.cli import output
 from partwise.flows.cli.keys import find_partitions
-from partwise.flows.cli.options import AnyStore, Json, RunId
+from partwise.flows.cli.options import AnyStore, Count, Json, RunId
 from partwise.formatting import counted
 from partwise.outcomes import WRONG
 from partwise.reports.next_command import program, store_option
@@ -21,8 +20,6 @@ from partwise.runs.run import Run
 LIMIT = 10
 LINES = 40
 """Of each log of a failed partition."""
-
-Count = Annotated[int, Parameter(validator=Number(gte=1))]
 
 
 def print_logs(

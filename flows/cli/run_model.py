@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from partwise.flows.cli import output
 from partwise.flows.cli.keys import find_partition
-from partwise.flows.cli.options import AnyStore, RunId
+from partwise.flows.cli.options import AnyStore, Force, RunId
 from partwise.formatting import size
 from partwise.runs.model_file import write_model_file
 from partwise.runs.run import Run
@@ -19,7 +19,7 @@ def write_model(
     /,
     *,
     to: Path,
-    force: bool = False,
+    force: Force = False,
     store: AnyStore = "artifacts",
 ) -> int:
     """Write the model of one partition to a file, in the format of its own library.
@@ -30,7 +30,6 @@ def write_model(
         key: The partition: its key, with commas between several columns, or its partition_id.
             Default: the only model of the run, or the best of a study.
         to: The file; or a folder that is there, where the model gets its own name.
-        force: Replace a file that is there.
     """
     run = Run.open(run_id, store)
     name = run.partition_id(run.only_key()) if key is None else find_partition(run, key)

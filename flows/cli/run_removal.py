@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from partwise.errors import InputError
 from partwise.flows.cli import output
 from partwise.flows.cli.exit_codes import FAILURE
-from partwise.flows.cli.options import AnyStore, Json, RunId
+from partwise.flows.cli.options import AnyStore, Json, RunId, Yes
 from partwise.formatting import counted, size
 from partwise.runs.documents import run_path
 from partwise.runs.removal import Removal, Use, all_uses, measure, remove_run
@@ -21,7 +21,7 @@ MOST_USES = 10
 
 def remove_runs(
     *run_ids: Annotated[RunId, Parameter(help="The IDs of the runs.")],
-    yes: Annotated[bool, Parameter(name="--yes", alias="-y")] = False,
+    yes: Yes = False,
     store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
@@ -33,7 +33,6 @@ def remove_runs(
     keys.
 
     Args:
-        yes: Do not ask.
         as_json: Print a JSON object per run; goes with --yes.
     """
     if not run_ids:

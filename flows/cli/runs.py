@@ -5,13 +5,12 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
-from cyclopts.validators import Number
 
 from partwise.errors import InputError, PartwiseError
 from partwise.flows.cli import output, run_output
 from partwise.flows.cli.exit_codes import FAILURE, SUCCESS, code_of_run
 from partwise.flows.cli.keys import find_partition
-from partwise.flows.cli.options import AnyStore, ClusterOptions, Json, RunId
+from partwise.flows.cli.options import AnyStore, ClusterOptions, Count, Json, RunId
 from partwise.flows.cli.parsing import COMMON
 from partwise.formatting import counted, size, visible
 from partwise.reports import summary
@@ -68,7 +67,7 @@ def show_run(
     logs: bool = False,
     in_browser: Annotated[bool, Parameter(name="--open")] = False,
     follow: bool = False,
-    generation: Annotated[int, Parameter(validator=Number(gte=1))] | None = None,
+    generation: Count | None = None,
     store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:

@@ -7,11 +7,9 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from partwise.flows.cli.exit_codes import FAILURE, TERMINATED
-from partwise.flows.cli.options import StoreUrl
+from partwise.flows.cli.options import Count, Names, StoreUrl
 
-Names = tuple[str, ...]
 Positive = Parameter(validator=Number(gt=0))
-Count = Parameter(validator=Number(gte=1))
 
 
 def serve(
@@ -20,17 +18,17 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 8000,
-    processes: Annotated[int, Count] = 1,
+    processes: Count = 1,
     api_key_file: str | None = None,
     also: tuple[int, ...] = (),
     fallback: Names = (),
     format: Literal["onnx", "native"] = "onnx",  # noqa: A002
     serde: str | None = None,
-    cache_mib: Annotated[int, Count] = 128,
+    cache_mib: Count = 128,
     warm: Literal["recent", "all", "none"] = "recent",
     poll_s: Annotated[float, Positive] = 5.0,
     timeout_s: Annotated[float, Positive] = 5.0,
-    max_rows: Annotated[int, Count] = 100_000,
+    max_rows: Count = 100_000,
     metrics_keys: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
     keep_requests: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.0,
     no_access_log: bool = False,

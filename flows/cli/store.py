@@ -1,14 +1,13 @@
 """`partwise store`: tidy up all that lies in a store."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import App, Parameter
-from cyclopts.validators import Number
+from cyclopts import App
 
 from partwise.flows.cli import output
 from partwise.flows.cli.exit_codes import FAILURE
 from partwise.flows.cli.moments import moment_of
-from partwise.flows.cli.options import AnyStore, Json
+from partwise.flows.cli.options import AnyStore, Count, Json, Yes
 from partwise.flows.cli.parsing import COMMON
 from partwise.formatting import size
 
@@ -25,11 +24,11 @@ stores = App(
 @stores.command(name="gc")
 def collect(
     *,
-    keep_last: Annotated[int, Parameter(validator=Number(gte=1))] = 30,
+    keep_last: Count = 30,
     older_than: str = "30d",
     name: str = "*",
     dry_run: bool = False,
-    yes: Annotated[bool, Parameter(name="--yes", alias="-y")] = False,
+    yes: Yes = False,
     store: AnyStore = "artifacts",
     as_json: Json = False,
 ) -> int:
@@ -46,7 +45,6 @@ def collect(
         older_than: Only those go that are older: 30d, 12h, 2w, or a moment such as 2026-11-20.
         name: Only runs go whose ID is of this pattern, such as "nightly-*".
         dry_run: Only say what would go, what stays and why, and what waits for its day to pass.
-        yes: Do not ask.
         as_json: Print a JSON object for each run and file, for what could not be looked into, and
             one with the number of environments; goes with --yes or --dry-run.
     """
