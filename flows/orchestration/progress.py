@@ -128,14 +128,12 @@ class RemarkLines:
 
 
 @contextmanager
-def told_every(
-    interval_s: float, logger: Logger, run_id: str, describe: Callable[[], str]
-) -> Iterator[None]:
+def told_every(interval_s: float, run_id: str, describe: Callable[[], str]) -> Iterator[None]:
     """Write a line every so often about what takes long, also while no news comes.
 
     An empty line from `describe`: there is nothing to say.
     """
-    ended = threading.Event()
+    logger, ended = run_logger(), threading.Event()
 
     def tell() -> None:
         while not ended.wait(interval_s):

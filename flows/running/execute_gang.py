@@ -146,7 +146,7 @@ def _drive(
     )
     driver = GangDriver(client, spec, frame.watch, GangLines(logger, spec.run_id))
     step = begin_step(run_gang_step, driver, spec.world_size)
-    with told_every(interval_s, logger, spec.run_id, driver.longest):
+    with told_every(interval_s, spec.run_id, driver.longest):
         try:
             await_steps([step], check=frame.check)
         except interrupts():

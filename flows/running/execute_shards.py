@@ -33,7 +33,7 @@ from partwise.shuffle.size_warnings import warnings_of
 from partwise.store.signing import is_configured
 from partwise.tasks.load_partitions import load_partitions
 from partwise.tasks.run_shards import step_of
-from partwise.tasks.steps import await_steps, begin_step, run_logger, run_step, value_of
+from partwise.tasks.steps import await_steps, begin_step, run_step, value_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -141,7 +141,7 @@ def _load(
     def describe() -> str:
         return f"its rows are divided into shards since {duration(time.monotonic() - began)}"
 
-    with told_every(plan.options.report_interval_s, run_logger(), plan.identity.run_id, describe):
+    with told_every(plan.options.report_interval_s, plan.identity.run_id, describe):
         sharded = run_step(
             load_partitions, plan.source, division, client, cache, folder, frame.look
         )
@@ -194,12 +194,7 @@ def _drive(
     with (
         listeners(execution.run_id, sharded.partitions) as heard_by,
         Driver(client, execution, assignments, sharded.partitions, frame.watch, heard_by) as driver,
-        told_every(
-            execution.options.report_interval_s,
-            run_logger(),
-            execution.run_id,
-            driver.longest,
-        ),
+        told_every(execution.options.report_interval_s, execution.run_id, driver.longest),
     ):
         frame.claim.tell(driver.standing)
         steps = [begin_step(step, group, driver) for group in driver.groups(MOST_GROUPS)]

@@ -223,7 +223,7 @@ def _drive(
     logger, options = run_logger(), spec.execution.options
     with (
         StudyDriver(client, spec, trials, frame.watch, logger) as driver,
-        told_every(options.report_interval_s, logger, spec.execution.run_id, driver.longest),
+        told_every(options.report_interval_s, spec.execution.run_id, driver.longest),
     ):
         frame.claim.tell(driver.standing)
         step = begin_step(run_study_step, driver, spec.stopping.trials)
