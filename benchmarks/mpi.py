@@ -24,7 +24,7 @@ import cloudpickle
 from distributed import Client, LocalCluster
 
 from partwise.gangs.driver import run_gang
-from partwise.gangs.spec import FunctionTarget, GangSpec, Node
+from partwise.gangs.spec import GangSpec, Node
 from partwise.gangs.work import GangPayload, TrainRankWork
 from partwise.ranks.context import RankContext
 from partwise.runs.documents import execution_token
@@ -82,7 +82,7 @@ def make_gang(
         run_id="mpi",
         generation=1,
         store=Store.parse(folder / "store"),
-        target=FunctionTarget(payload=StagedFile(path=str(payload), where="disk")),
+        payload=StagedFile(path=str(payload), where="disk"),
         nodes=tuple(nodes),
     )
 

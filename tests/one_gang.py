@@ -11,7 +11,7 @@ from partwise.choices import OnExisting
 from partwise.gangs.checkpoints import StoreCheckpoints
 from partwise.gangs.ledger import commit_ranks
 from partwise.gangs.resume_point import begin_attempt
-from partwise.gangs.spec import RANK_KEY, CommandTarget, GangSpec, RankEnd
+from partwise.gangs.spec import RANK_KEY, GangSpec, RankEnd
 from partwise.reports.report import write_report
 from partwise.runs.bundle import BundleWriter
 from partwise.runs.checkpoints import CHECKPOINTS
@@ -19,6 +19,7 @@ from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.completion import settle_unchanged
 from partwise.runs.documents import BUNDLES, execution_token, run_path, segment_file
 from partwise.runs.run import Run
+from partwise.shuffle.shared_folder import StagedFile
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import partition_id
 from tests.one_model import rank_end
@@ -74,7 +75,7 @@ def begin_gang(claim: Claim, intent: Intent = INTENT) -> GangSpec:
         generation=claim.generation,
         store=claim.store,
         nodes=(),
-        target=CommandTarget(words=()),
+        payload=StagedFile(path="", where="disk"),
         resumable=resumable,
     )
 

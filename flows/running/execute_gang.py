@@ -22,7 +22,7 @@ from partwise.gangs.ledger import commit_ranks
 from partwise.gangs.placement import Placement
 from partwise.gangs.plan import GangPlan
 from partwise.gangs.resume_point import resume_point
-from partwise.gangs.spec import FunctionTarget, GangSpec, RankEnd
+from partwise.gangs.spec import GangSpec, RankEnd
 from partwise.gangs.work import GangPayload, StagedWork
 from partwise.outcomes import CANCELLED, RunStatus, Stop
 from partwise.ranks.staging import rank_source
@@ -30,7 +30,7 @@ from partwise.runs.claim import Claim
 from partwise.runs.kinds import RANK
 from partwise.runs.run import Run
 from partwise.runs.unfinished import Standing
-from partwise.shuffle.shared_folder import SharedFolder
+from partwise.shuffle.shared_folder import SharedFolder, StagedFile
 from partwise.store.signing import is_configured
 from partwise.tasks.run_gang import run_gang_step
 from partwise.tasks.steps import await_steps, begin_step, run_logger
@@ -65,8 +65,8 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
             plan.check_workers(client, [node.worker for node in placement.nodes])
         folder = frame.open_folder(client)
         with clock.stage("load"):
-            target = _stage_payload(plan, folder, client, frame)
-        spec = _specify(plan, claim, frame.token, placement, target)
+            payload = _stage_payload(plan, folder, client, frame)
+        spec = _specify(plan, claim, frame.token, placement, payload)
         keys = pa.table({RANK: pa.array(range(spec.world_size), pa.int64())})
         frame.begin(n_shards=1, partitions=spec.world_size, keys=keys)
         ranks = (
@@ -89,7 +89,7 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
 
 def _stage_payload(
     plan: GangPlan, folder: SharedFolder, client: "Client", frame: Frame
-) -> FunctionTarget:
+) -> StagedFile:
     """Make the work and the rows of a gang reachable for its ranks."""
     work = plan.work
     payload = GangPayload(
@@ -101,12 +101,11 @@ def _stage_payload(
         params=plan.params,
     )
     content = pack_work(payload, plan.name)
-    staged = folder.write(work_file(frame.token), content)
-    return FunctionTarget(payload=staged, shares_gpus=plan.shares_gpus, packages=plan.environment)
+    return folder.write(work_file(frame.token), content)
 
 
 def _specify(
-    plan: GangPlan, claim: Claim, token: str, placement: Placement, target: FunctionTarget
+    plan: GangPlan, claim: Claim, token: str, placement: Placement, payload: StagedFile
 ) -> GangSpec:
     """Return what the gang is asked to do, in the generation that is about to begin."""
     options = plan.options
@@ -116,7 +115,9 @@ def _specify(
         generation=claim.next_generation,
         store=claim.store,
         nodes=placement.nodes,
-        target=target,
+        payload=payload,
+        shares_gpus=plan.shares_gpus,
+        packages=plan.environment,
         threads=placement.threads,
         gpus=placement.gpus,
         seed=plan.seed,

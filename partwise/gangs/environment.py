@@ -37,7 +37,7 @@ class RankPlace:
 def gang_environment(spec: GangSpec) -> dict[str, str]:
     """Return the variables of all ranks of a gang, besides those that a worker has."""
     return {
-        # What a command prints is to be seen at once, not when a buffer is full.
+        # What a program prints is to be seen at once, not when a buffer is full.
         "PYTHONUNBUFFERED": "1",
         # All ranks use as many, also where the worker's own variables say another number.
         **thread_variables(spec.threads, {}),

@@ -30,7 +30,7 @@ from partwise.gangs.node_bundle import upload_node
 from partwise.gangs.ports import reserve_port
 from partwise.gangs.rank_process import RankProcess
 from partwise.gangs.rank_settings import RankSettings
-from partwise.gangs.spec import CommandTarget, FunctionTarget, GangSpec, RankEnd
+from partwise.gangs.spec import GangSpec, RankEnd
 from partwise.gangs.verdict import summarize
 from partwise.outcomes import PartitionStatus
 from partwise.peers import family_of
@@ -210,10 +210,9 @@ class _NodeRun:
 
     def run(self) -> NodeEnd | None:
         with contextlib.ExitStack() as stack:
-            target = self._spec.target
-            if isinstance(target, FunctionTarget) and target.packages is not None:
+            if self._spec.packages is not None:
                 # All machines have it already, but for one that came since.
-                self._packages = stack.enter_context(open_environment(target.packages))
+                self._packages = stack.enter_context(open_environment(self._spec.packages))
             family = family_of(self._address)
             reserved = [stack.enter_context(reserve_port(family)) for _ in range(self._node.ranks)]
             # It listens before anybody knows of it, so that no rank comes too early.
@@ -280,25 +279,15 @@ class _NodeRun:
             local_world_size=node.ranks,
             node_rank=self._assignment.number,
             nodes=sum(node.ranks > 0 for node in spec.nodes),
-            gpus=node.gpus if _shares_gpus(spec.target) else node.gpus[own_gpus],
+            gpus=node.gpus if spec.shares_gpus else node.gpus[own_gpus],
             hides_gpus=node.hides_gpus,
         )
         log = RankLog(os.path.join(directory, "log"))
-        words: tuple[str, ...] = ()
-        payload = working_directory = ""
-        match spec.target:
-            case CommandTarget(words=words, directory=working_directory):
-                pass
-            case FunctionTarget(payload=staged):
-                payload = fetch(staged, spec.store, self._folder)
         settings = RankSettings(
             token=secrets.token_hex(8),
             directory=directory,
             node_directory=self._folder,
-            # Apart from files of ours: a function may make what it likes there, or remove all.
-            working_directory=working_directory or os.path.join(directory, "cwd"),
-            words=words,
-            payload=payload,
+            payload=fetch(spec.payload, spec.store, self._folder),
             rank=rank,
             world_size=spec.world_size,
             local_rank=local_rank,
@@ -317,11 +306,11 @@ class _NodeRun:
             checkpoints=run_path(spec.run_id, CHECKPOINTS) if spec.keeps_checkpoints else "",
             resume_from=spec.resume_from,
             resume_sha256=spec.resume_sha256,
-            checkpoint_key=self._checkpoint_key() if payload else "",
-            credentials=all_credentials() if payload else {},
+            checkpoint_key=self._checkpoint_key(),
+            credentials=all_credentials(),
         )
         descriptors = {"port_fd": port.fileno()}
-        if rank == 0 and payload:
+        if rank == 0:
             descriptors["listener_fd"] = listener.fileno()
         own = rank_environment(spec, place, start.addresses, self._assignment.attempt)
         mark, variables = self._assignment.mark, self._shared_variables()
@@ -446,10 +435,10 @@ class _NodeRun:
             failure = rank.failure(outcome)
             if rank.ended_because:
                 status = PartitionStatus.CANCELLED
-            elif failure is not None:
+            elif failure is not None or outcome is None:
                 status = PartitionStatus.FAILED
             else:
-                status = PartitionStatus(outcome.status) if outcome else PartitionStatus.DONE
+                status = PartitionStatus(outcome.status)
             ends.append(
                 RankEnd(
                     rank=rank.rank,
@@ -470,8 +459,3 @@ class _NodeRun:
             if error := rank.error():
                 errors[rank.rank] = error
         return NodeEnd(ends=tuple(ends), errors=errors)
-
-
-def _shares_gpus(target: FunctionTarget | CommandTarget) -> bool:
-    """Whether ranks see the GPUs of the others of their node."""
-    return isinstance(target, CommandTarget) or target.shares_gpus

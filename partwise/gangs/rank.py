@@ -1,4 +1,4 @@
-"""The process of a rank that calls a function: it opens what it was sent, works, and tells how."""
+"""The process of a rank: it opens what it was sent, works, and tells how."""
 
 import json
 import os
@@ -54,8 +54,10 @@ def main(given: Mapping[str, Any]) -> None:
         given: As for `read_settings`.
     """
     settings = read_settings(given)
-    os.makedirs(settings.working_directory, exist_ok=True)
-    os.chdir(settings.working_directory)
+    # Apart from files of ours: a function may make what it likes there, or remove all.
+    working_directory = os.path.join(settings.directory, "cwd")
+    os.makedirs(working_directory, exist_ok=True)
+    os.chdir(working_directory)
     log = ChildLog(settings.log_fd)
     name_own_files(settings.token, own_folder_of(settings.directory, settings.token))
     for url, keys in settings.credentials.items():

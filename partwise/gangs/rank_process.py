@@ -63,7 +63,6 @@ class RankProcess:
         self._stopped_s = 0.0
         """For so long it had been stopped when it was killed for that."""
         self.seconds = 0.0
-        self._is_command = bool(settings.words)
         self._began = time.monotonic()
         self.exit_code: int | None = None
         settings_fd = write_settings(settings)
@@ -73,7 +72,7 @@ class RankProcess:
             site_packages, held = packages.site_packages, packages.hold()
         try:
             self._process = SERVERS.start(
-                "partwise.gangs.command" if self._is_command else "partwise.gangs.rank",
+                "partwise.gangs.rank",
                 {"token": settings.token, "directory": settings.directory},
                 {"settings_fd": settings_fd, "log_fd": log.descriptor, **descriptors},
                 mark,
@@ -147,8 +146,8 @@ class RankProcess:
         remove_own_files(self._token, own_folder_of(self.directory, self._token))
 
     def outcome(self) -> RankOutcome | None:
-        """Return what the rank reported of its work; of a command, and of one that died, None."""
-        return None if self._is_command else read_outcome(self.directory)
+        """Return what the rank reported of its work; None: it died, or is at it."""
+        return read_outcome(self.directory)
 
     def failure(self, outcome: RankOutcome | None) -> Failure | None:
         """Return why the rank failed; None: it did not, or it was ended from outside."""
@@ -156,7 +155,7 @@ class RankProcess:
             return Failure(**outcome.failure)
         if self.ended_because or self.exit_code is None:
             return None
-        if self.exit_code == 0 and (self._is_command or outcome is not None):
+        if self.exit_code == 0 and outcome is not None:
             return None
         how = f"Its process ended: {describe_exit(self.exit_code)}"
         if self.exit_code == 0:

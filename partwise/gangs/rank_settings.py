@@ -25,10 +25,7 @@ class RankSettings:
     """The rank's own folder."""
     node_directory: str
     """A folder that the ranks of the node share."""
-    working_directory: str
-    words: Sequence[str] = ()
-    """Those of the command; empty: it calls the work in `payload`."""
-    payload: str = ""
+    payload: str
     """A file with the cloudpickle bytes of a `GangPayload`."""
     rank: int
     world_size: int
@@ -60,11 +57,7 @@ class RankSettings:
     port_fd: int = -1
     """Holds the port of the rank."""
     listener_fd: int = -1
-    """Where the exchange listens, of rank 0 of a function."""
-
-    def descriptors(self) -> list[int]:
-        """Return the descriptors that the rank has inherited."""
-        return [fd for fd in (self.log_fd, self.port_fd, self.listener_fd) if fd >= 0]
+    """Where the exchange listens, of rank 0."""
 
 
 def write_settings(settings: RankSettings) -> int:

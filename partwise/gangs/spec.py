@@ -33,27 +33,6 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionTarget:
-    """A work that every rank calls: a `RankWork` and its sources, as cloudpickle bytes."""
-
-    payload: StagedFile
-    shares_gpus: bool = False
-    """Whether each rank sees all GPUs of its node, among which a script chooses by LOCAL_RANK, as
-    it does under torchrun; else its own alone."""
-    packages: ResolvedEnvironment | None = None
-    """Those that come before the worker's own in the ranks' processes; None: only these are."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandTarget:
-    """A command that every rank runs."""
-
-    words: tuple[str, ...]
-    directory: str = ""
-    """Where it runs; empty: in the rank's own folder."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GangSpec:
     """What a gang is asked to do."""
 
@@ -63,7 +42,13 @@ class GangSpec:
     generation: int
     store: Store
     nodes: tuple[Node, ...]
-    target: FunctionTarget | CommandTarget
+    payload: StagedFile
+    """What every rank calls: a `GangPayload`, as cloudpickle bytes."""
+    shares_gpus: bool = False
+    """Whether each rank sees all GPUs of its node, among which a script chooses by LOCAL_RANK, as
+    it does under torchrun; else its own alone."""
+    packages: ResolvedEnvironment | None = None
+    """Those that come before the worker's own in the ranks' processes; None: only these are."""
     threads: int = 1
     """Threads of each rank."""
     gpus: int = 0

@@ -27,7 +27,7 @@ from partwise.gangs.driver import GangDriver
 from partwise.gangs.errors import GangFailedError
 from partwise.gangs.events import GangEvent
 from partwise.gangs.placement import Placement, replace_lost
-from partwise.gangs.spec import FunctionTarget, GangSpec, RankEnd
+from partwise.gangs.spec import GangSpec, RankEnd
 from partwise.gangs.work import GangPayload, RankSource, TrainRankWork
 from partwise.mistakes import describe_mistakes
 from partwise.models.serdes import ModelSerde
@@ -229,7 +229,7 @@ class GangTrials:
             generation=execution.generation,
             store=execution.store,
             nodes=placement.nodes,
-            target=FunctionTarget(payload=self._folder.write(work_file(token), content)),
+            payload=self._folder.write(work_file(token), content),
             threads=placement.threads,
             gpus=placement.gpus,
             seed=plain_seed(execution.seed),

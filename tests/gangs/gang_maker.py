@@ -1,6 +1,7 @@
-"""Gangs for tests: a function or a command as ranks on the workers of a client."""
+"""Gangs for tests: a function or a program as ranks on the workers of a client."""
 
 import secrets
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from distributed import Client
 from partwise.engine.scaling import cluster_workers
 from partwise.gangs.events import GangEvent
 from partwise.gangs.placement import place_ranks
-from partwise.gangs.spec import CommandTarget, FunctionTarget, GangSpec
-from partwise.gangs.work import GangPayload, TrainRankWork
+from partwise.gangs.spec import GangSpec
+from partwise.gangs.work import GangPayload, RankEnded, TrainRankWork
 from partwise.models.serdes import PickleSerde
 from partwise.ranks.context import RankContext
 from partwise.runs.documents import execution_token
@@ -36,6 +37,17 @@ class Events:
         return [line for event in self.of("log") for line in str(event).splitlines()]
 
 
+def program_of(words: Sequence[str]) -> Callable[[RankContext], None]:
+    """Return a function that runs a program, and ends as that does: as ranks of scripts do."""
+
+    def run(context: RankContext) -> None:
+        context.release_port()
+        if code := subprocess.run(words).returncode:
+            raise RankEnded(code)
+
+    return run
+
+
 def make_gang(
     client: Client,
     folder: Path,
@@ -46,20 +58,16 @@ def make_gang(
 ) -> GangSpec:
     """Return a gang of a run in a local store; a function's model is pickled."""
     token = execution_token(1, secrets.token_hex(4))
-    if callable(target):
-        path = folder / f"payload-{token}.pickle"
-        work = TrainRankWork(function=target, serde=PickleSerde())
-        path.write_bytes(cloudpickle.dumps(GangPayload(work=work, params={"depth": 3})))
-        staged = StagedFile(path=str(path), where="disk")
-        wanted: FunctionTarget | CommandTarget = FunctionTarget(payload=staged)
-    else:
-        wanted = CommandTarget(words=tuple(target))
+    path = folder / f"payload-{token}.pickle"
+    function = target if callable(target) else program_of(tuple(target))
+    work = TrainRankWork(function=function, serde=PickleSerde())
+    path.write_bytes(cloudpickle.dumps(GangPayload(work=work, params={"depth": 3})))
     defaults = {
         "token": token,
         "run_id": "gang",
         "generation": 1,
         "store": Store.parse(folder / "store"),
-        "target": wanted,
+        "payload": StagedFile(path=str(path), where="disk"),
         "grace_s": 1.0,
         "join_timeout_s": 60.0,
     }

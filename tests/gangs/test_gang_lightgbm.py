@@ -13,7 +13,7 @@ from partwise.connector.data_connector import DataConnector
 from partwise.engine.scaling import cluster_workers
 from partwise.gangs.driver import run_gang
 from partwise.gangs.placement import place_ranks
-from partwise.gangs.spec import FunctionTarget, GangSpec
+from partwise.gangs.spec import GangSpec
 from partwise.gangs.work import GangPayload, TrainRankWork
 from partwise.models.serdes import LightGBMSerde
 from partwise.outcomes import PartitionStatus
@@ -50,7 +50,6 @@ def test_gangs_of_two_ranks_and_of_one_make_the_same_model(dask_client, local_st
             )
         }
         payload = GangPayload(work=TrainRankWork(function=trainer), sources=sources)
-        target = FunctionTarget(payload=shared.write("payload", cloudpickle.dumps(payload)))
         placement = place_ranks(cluster_workers(dask_client), ranks)
         spec = GangSpec(
             token=token,
@@ -58,7 +57,7 @@ def test_gangs_of_two_ranks_and_of_one_make_the_same_model(dask_client, local_st
             generation=1,
             store=local_store,
             nodes=placement.nodes,
-            target=target,
+            payload=shared.write("payload", cloudpickle.dumps(payload)),
             grace_s=2.0,
         )
 

@@ -11,7 +11,7 @@ from partwise.connector.data_connector import DataConnector
 from partwise.engine.scaling import cluster_workers
 from partwise.gangs.driver import run_gang
 from partwise.gangs.placement import place_ranks
-from partwise.gangs.spec import FunctionTarget, GangSpec
+from partwise.gangs.spec import GangSpec
 from partwise.gangs.work import GangPayload, TrainRankWork
 from partwise.models.serdes import serde_by_name
 from partwise.outcomes import PartitionStatus
@@ -58,7 +58,7 @@ def test_a_gang_trains_the_model_of_one_process(dask_client, local_store, tmp_pa
         generation=1,
         store=local_store,
         nodes=place_ranks(cluster_workers(dask_client), 2).nodes,
-        target=FunctionTarget(payload=shared.write("payload", payload)),
+        payload=shared.write("payload", payload),
         seed=5,
         grace_s=2.0,
     )

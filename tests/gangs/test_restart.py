@@ -18,7 +18,7 @@ from partwise.gangs.errors import GangFailedError
 from partwise.gangs.events import GangEvent
 from partwise.gangs.placement import place_ranks
 from partwise.gangs.resume_point import newest_checkpoint
-from partwise.gangs.spec import FunctionTarget, GangSpec, RankEnd
+from partwise.gangs.spec import GangSpec, RankEnd
 from partwise.gangs.work import GangPayload, TrainRankWork
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import PartitionStatus, Result
@@ -64,7 +64,7 @@ def run(dask_client, local_store, tmp_path):
             generation=len(generations),
             store=local_store,
             nodes=place_ranks(cluster_workers(dask_client), 2).nodes,
-            target=FunctionTarget(payload=StagedFile(path=str(path), where="disk")),
+            payload=StagedFile(path=str(path), where="disk"),
             grace_s=2.0,
             **fields,
         )
