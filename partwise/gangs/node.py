@@ -23,7 +23,7 @@ from partwise.engine.worker.packages import packages_variables
 from partwise.engine.worker.scratch import own_scratch
 from partwise.engine.worker.tasks import DaskHost
 from partwise.environments.building import BuiltEnvironment, open_environment
-from partwise.gangs.environment import RankPlace, gang_environment, rank_environment
+from partwise.gangs.environment import gang_environment, rank_environment
 from partwise.gangs.events import EventKind, GangEvent
 from partwise.gangs.logs import RankLog
 from partwise.gangs.node_bundle import upload_node
@@ -273,15 +273,6 @@ class _NodeRun:
         directory = os.path.join(self._folder, f"rank-{rank}")
         os.mkdir(directory)
         own_gpus = slice(local_rank * spec.gpus, (local_rank + 1) * spec.gpus)
-        place = RankPlace(
-            rank=rank,
-            local_rank=local_rank,
-            local_world_size=node.ranks,
-            node_rank=self._assignment.number,
-            nodes=sum(node.ranks > 0 for node in spec.nodes),
-            gpus=node.gpus if spec.shares_gpus else node.gpus[own_gpus],
-            hides_gpus=node.hides_gpus,
-        )
         log = RankLog(os.path.join(directory, "log"))
         settings = RankSettings(
             token=secrets.token_hex(8),
@@ -292,13 +283,13 @@ class _NodeRun:
             world_size=spec.world_size,
             local_rank=local_rank,
             local_world_size=node.ranks,
-            node_rank=place.node_rank,
+            node_rank=self._assignment.number,
             attempt=self._assignment.attempt,
             addresses=start.addresses,
             exchange_address=start.exchange,
             key=start.key,
             threads=spec.threads,
-            gpus=place.gpus,
+            gpus=node.gpus if spec.shares_gpus else node.gpus[own_gpus],
             run_id=spec.run_id,
             generation=spec.generation,
             seed=spec.seed,
@@ -312,7 +303,7 @@ class _NodeRun:
         descriptors = {"port_fd": port.fileno()}
         if rank == 0:
             descriptors["listener_fd"] = listener.fileno()
-        own = rank_environment(spec, place, start.addresses, self._assignment.attempt)
+        own = rank_environment(spec, settings)
         mark, variables = self._assignment.mark, self._shared_variables()
         self._ranks.append(
             RankProcess(settings, descriptors, mark, variables, own, log, port, self._packages)

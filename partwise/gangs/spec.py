@@ -54,8 +54,6 @@ class GangSpec:
     gpus: int = 0
     """GPUs of each rank."""
     seed: int = 0
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables of each rank, besides torchrun's."""
     timeout_s: float | None = None
     """Of one attempt; None: no limit."""
     grace_s: float = 30.0

@@ -114,14 +114,14 @@ def test_ranks_know_each_other_and_rank_0_makes_the_model(dask_client, tmp_path)
 @pytest.mark.slow
 def test_ranks_find_each_other_over_ipv6(tmp_path):
     with plain_cluster(2, host="[::1]") as client:
-        spec = make_gang(client, tmp_path, tell_all, environment={"GLOO_SOCKET_IFNAME": "own"})
+        spec = make_gang(client, tmp_path, tell_all)
         told = read_model(spec, run_gang(client, spec)[0])["ranks"]
     for one in told:
         host, port = one["address"]
         assert host == "::1"
         with socket.create_server((host, port), family=socket.AF_INET6):
             """Nobody holds it any more."""
-        assert one["environment"]["GLOO_SOCKET_IFNAME"] == "own"
+        assert one["environment"]["GLOO_SOCKET_IFNAME"] == "lo"
 
 
 def test_rank_0_may_decline(dask_client, tmp_path):
@@ -163,7 +163,7 @@ def test_shared_memory_of_a_rank_counts(dask_client, tmp_path):
 
 def test_programs_find_the_port_of_rank_0_free(dask_client, tmp_path):
     words = [sys.executable, "-c", COMMAND, "a word", "0"]
-    spec = make_gang(dask_client, tmp_path, words, environment={"EXTRA": "1"})
+    spec = make_gang(dask_client, tmp_path, words)
     ends = run_gang(dask_client, spec)
     assert [end.exit_code for end in ends] == [0, 0]
     assert read_artifact(spec, ends[0], "log.txt") == b"got a word\n"

@@ -1,7 +1,6 @@
 """PyTorch on the ranks of a gang: the process group around a function, opened and closed."""
 
 import inspect
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
