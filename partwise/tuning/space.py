@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -27,43 +27,43 @@ class _Value(Settings):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Uniform(_Value):
+class _Range(_Value):
+    kind: str
+    low: float
+    high: float
+
+    @model_validator(mode="after")
+    def _check_ends(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(
+                f"{self.kind} goes from {self.low:g} to {self.high:g}: the low end has to be below "
+                "the high one"
+            )
+        return self
+
+
+class Uniform(_Range):
     """Any number between two."""
 
     kind: Literal["uniform"] = "uniform"
     low: FiniteFloat
     high: FiniteFloat
 
-    @model_validator(mode="after")
-    def _check_ends(self) -> Uniform:
-        _check_ends(self)
-        return self
 
-
-class LogUniform(_Value):
+class LogUniform(_Range):
     """Any number between two, each order of magnitude as often as the others."""
 
     kind: Literal["loguniform"] = "loguniform"
     low: Annotated[FiniteFloat, Field(gt=0)]
     high: FiniteFloat
 
-    @model_validator(mode="after")
-    def _check_ends(self) -> LogUniform:
-        _check_ends(self)
-        return self
 
-
-class RandInt(_Value):
+class RandInt(_Range):
     """A whole number, from the one on and below the other."""
 
     kind: Literal["randint"] = "randint"
     low: int
     high: int
-
-    @model_validator(mode="after")
-    def _check_ends(self) -> RandInt:
-        _check_ends(self)
-        return self
 
 
 class Choice(_Value):
@@ -248,11 +248,3 @@ def finite_values(space: Space) -> dict[str, tuple[Any, ...]]:
         elif isinstance(value, Choice):
             found[name] = value.plain
     return found
-
-
-def _check_ends(value: Uniform | LogUniform | RandInt) -> None:
-    if not value.low < value.high:
-        raise ValueError(
-            f"{value.kind} goes from {value.low:g} to {value.high:g}: the low end has to be below "
-            "the high one"
-        )
