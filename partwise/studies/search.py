@@ -94,7 +94,7 @@ class Search:
             if spec.pruner in _WITH_RUNGS and trial.record.reports:
                 self._replay(trial)
             else:
-                self._add(trial.record, trial.status)
+                self._add(trial.record, *_end(trial.record, trial.status))
 
     def ask(self, number: int) -> TrialRecord:
         """Return what a trial is to try.
@@ -148,10 +148,10 @@ class Search:
         """Tell the sampler what became of a trial."""
         live = self._live.pop(number, None)
         if live is None:
-            self._add(record, status)
+            self._add(record, *_end(record, status))
             return
-        state = _state(record, status)
-        self._study.tell(live, record.value if state == _complete() else None, state=state)
+        state, value = _end(record, status)
+        self._study.tell(live, value, state=state)
 
     def _replay(self, trial: Trial) -> None:
         """Add a trial as if it ran now: on the way its pruner notes how far it came."""
@@ -160,29 +160,26 @@ class Search:
 
         record = trial.record
         # What it reported follows, one by one: behind each the pruner is asked.
-        self._add(replace(record, reports=()), trial.status, TrialState.RUNNING)
+        self._add(replace(record, reports=()), TrialState.RUNNING, None)
         added = self._study.get_trials(deepcopy=False)[-1]
         live = OptunaTrial(self._study, added._trial_id)
-        for step, value in record.reports:
-            live.report(value, step)
+        for step, reported in record.reports:
+            live.report(reported, step)
             live.should_prune()
-        state = _state(record, trial.status)
-        self._study.tell(live, record.value if state == _complete() else None, state=state)
+        state, value = _end(record, trial.status)
+        self._study.tell(live, value, state=state)
 
-    def _add(
-        self, record: TrialRecord, status: PartitionStatus, state: TrialState | None = None
-    ) -> None:
+    def _add(self, record: TrialRecord, state: TrialState, value: float | None) -> None:
         from optuna.distributions import json_to_distribution
         from optuna.trial import create_trial
 
         distributions: dict[str, BaseDistribution] = {
             name: json_to_distribution(text) for name, text in record.distributions.items()
         }
-        state = _state(record, status) if state is None else state
         self._study.add_trial(
             create_trial(
                 state=state,
-                value=record.value if state == _complete() else None,
+                value=value,
                 params=dict(record.params),
                 distributions=distributions,
                 intermediate_values=dict(record.reports),
@@ -241,18 +238,13 @@ def _untried(grid: Mapping[str, Sequence[Any]], tried: set[str]) -> Iterator[dic
             yield settings
 
 
-def _state(record: TrialRecord, status: PartitionStatus) -> Any:
+def _end(record: TrialRecord, status: PartitionStatus) -> tuple[TrialState, float | None]:
+    """Return how a trial ended for Optuna, and its value where that counts."""
     from optuna.trial import TrialState
 
     if status is PartitionStatus.DONE and record.value is not None:
-        return TrialState.COMPLETE
-    return TrialState.PRUNED if record.pruned else TrialState.FAIL
-
-
-def _complete() -> Any:
-    from optuna.trial import TrialState
-
-    return TrialState.COMPLETE
+        return TrialState.COMPLETE, record.value
+    return TrialState.PRUNED if record.pruned else TrialState.FAIL, None
 
 
 def _derived(seed: int, known: int) -> int:
