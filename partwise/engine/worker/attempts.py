@@ -108,30 +108,38 @@ class Attempts:
 
         It ends early when the run is stopped.
         """
-        attempt = 1
-        waiting = list(waiting)
         starved: dict[int, int] = {}
+        yield from self._run(waiting, 1, starved)
+        # Last, and together: the whole machine has to wait for them.
+        if starved:
+            yield from self._run_alone(starved)
+
+    def _run(
+        self, waiting: Sequence[int], attempt: int, starved: dict[int, int] | None = None
+    ) -> Iterator[LedgerRow]:
+        """Run partitions until they are settled, from this attempt on.
+
+        Those that lacked memory are put among the `starved`, with the attempt that is left to them;
+        None: they are as others.
+        """
         while waiting:
             failed: list[int] = []
             failed_at = 0.0
             for outcome in self._outcomes(waiting, attempt):
-                if outcome.is_starved:
-                    self._earlier_logs[outcome.index] = outcome.log[-EARLIER_LOG_BYTES:]
+                if starved is not None and outcome.is_starved:
+                    self._keep_log(outcome)
                     starved[outcome.index] = attempt + 1
-                    continue
-                if self._goes_again(outcome, attempt):
+                elif self._goes_again(outcome, attempt):
+                    self._keep_log(outcome)
                     failed.append(outcome.index)
                     failed_at = time.monotonic()
-                    continue
-                yield self._settle(outcome, attempt)
+                else:
+                    yield self._settle(outcome, attempt)
             # Failures wait until all others of the shard have run: what failed for want of a
             # service or of memory has the best chance then, and no neighbour waits for it.
             if failed and not self._pause(failed_at, attempt):
-                break
+                return
             waiting, attempt = failed, attempt + 1
-        # Last, and together: the whole machine has to wait for them.
-        if starved:
-            yield from self._run_alone(starved)
 
     def _outcomes(self, waiting: Sequence[int], attempt: int) -> Iterator[Outcome]:
         """Yield the outcome of an attempt at each.
@@ -160,28 +168,17 @@ class Attempts:
             supervisor.memory_bytes = memory_limit(replace(self.execution.limits, slots_per_host=1))
             supervisor.environment = without_gpu_caps(supervisor.environment)
             for index, attempt in starved.items():
-                yield from self._run_one(index, attempt)
-
-    def _run_one(self, index: int, attempt: int) -> Iterator[LedgerRow]:
-        """Run a partition until it is settled, from this attempt on."""
-        while True:
-            goes_again = False
-            for outcome in self._outcomes([index], attempt):
-                goes_again = self._goes_again(outcome, attempt)
-                if not goes_again:
-                    yield self._settle(outcome, attempt)
-            if not goes_again or not self._pause(time.monotonic(), attempt):
-                return
-            attempt += 1
+                yield from self._run([index], attempt)
 
     def _goes_again(self, outcome: Outcome, attempt: int) -> bool:
-        """Whether an outcome is a failure with a retry left; then its log is kept for that."""
+        """Whether an outcome is a failure with a retry left."""
         failure = outcome.failure
         retries = self.execution.options.max_retries
-        if failure is None or failure.final or attempt > retries:
-            return False
+        return failure is not None and not failure.final and attempt <= retries
+
+    def _keep_log(self, outcome: Outcome) -> None:
+        """Keep the log of an attempt that is not the last."""
         self._earlier_logs[outcome.index] = outcome.log[-EARLIER_LOG_BYTES:]
-        return True
 
     def _pause(self, failed_at: float, attempt: int) -> bool:
         """Wait until the retries are due; False when the run is stopped meanwhile."""
