@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from partwise.engine.works import StoredFile, StoredModel
 from partwise.errors import IntegrityError, RunFormatError
@@ -50,9 +51,10 @@ def models_by_shard(sets: Sequence[ModelSet], sharded: ShardedRows) -> dict[int,
         hashes = sharded.key_hashes
         if models.key_columns != sharded.key_columns:
             hashes = hash_keys(sharded.keys.select([each.name for each in models.key_columns]))
-        partitions, rows = _matches(hashes, models.models["hash"].to_numpy())
-        found = models.models.take(pa.array(rows))
-        found = found.set_column(0, "hash", pa.array(sharded.key_hashes[partitions]))
+        rows = pc.index_in(pa.array(hashes), value_set=models.models["hash"])
+        found = models.models.take(rows.drop_null())
+        own = pa.array(sharded.key_hashes).filter(rows.is_valid())
+        found = found.set_column(0, "hash", own)
         tables.append(_at_level(found, level))
     by_shard: dict[int, pa.Table] = {}
     if tables:
@@ -69,15 +71,6 @@ def models_by_shard(sets: Sequence[ModelSet], sharded: ShardedRows) -> dict[int,
             own = [by_shard[each.number]] if each.number in by_shard else []
             by_shard[each.number] = pa.concat_tables([*own, *everywhere])
     return by_shard
-
-
-def _matches(wanted: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places of the wanted values that are there, and where they are."""
-    order = np.argsort(there, kind="stable")
-    places = np.searchsorted(there, wanted, sorter=order)
-    rows = order[np.minimum(places, len(there) - 1)] if len(there) else places[:0]
-    found = np.flatnonzero(there[rows] == wanted) if len(there) else places[:0]
-    return found, rows[found]
 
 
 def _at_level(models: pa.Table, level: int) -> pa.Table:
