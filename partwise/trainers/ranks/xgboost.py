@@ -305,25 +305,22 @@ class _Training:
         with tempfile.TemporaryDirectory(prefix="xgboost-", dir=scratch) as pages:
             booster, history = self._train(context, pages)
         trained = booster.num_boosted_rounds()
-        columns: dict[str, Sequence[float]] = {}
-        for name, measured in history.items():
-            for metric, values in measured.items():
-                # Rounds of a model that is continued count, and have no values here.
-                columns["round"] = range(trained - len(values) + 1, trained + 1)
-                columns[f"{name}_{metric}"] = values
-        report_rounds(context, {name: list(values) for name, values in columns.items()})
+        measured = _by_name(history)
+        # Rounds of a model that is continued count, and have no values here.
+        first = trained - len(next(iter(measured.values()), ())) + 1
+        numbers = {"round": list(range(first, trained + 1))} if measured else {}
+        report_rounds(context, {**numbers, **measured})
         metrics: dict[str, float] = {}
         kept = trained
         if self.stopping_rounds:
             kept = booster.best_iteration + 1
             booster = first_rounds(booster, kept)
             metrics["trained_rounds"] = trained
-        for name, measured in history.items():
-            for metric, values in measured.items():
-                # From the end: rounds of a model that is continued count, and have no values here.
-                metrics[f"{name}_{metric}"] = values[kept - 1 - trained]
-                if self.stopping_rounds:
-                    metrics[f"last_{name}_{metric}"] = values[-1]
+        for name, values in measured.items():
+            # From the end, for the same reason.
+            metrics[name] = values[kept - 1 - trained]
+            if self.stopping_rounds:
+                metrics[f"last_{name}"] = values[-1]
         return booster, {"rounds": kept, **metrics}
 
     def _train(
@@ -375,6 +372,17 @@ class _Training:
         )
 
 
+def _by_name(
+    history: Mapping[str, Mapping[str, Sequence[float]]],
+) -> dict[str, Sequence[float]]:
+    """Return what XGBoost measured in each round, as <eval set>_<metric>."""
+    return {
+        f"{name}_{metric}": values
+        for name, measured in history.items()
+        for metric, values in measured.items()
+    }
+
+
 def _progress(context: RankContext, rounds: int) -> Any:
     """Return a callback of XGBoost's that writes about twenty lines of the log."""
     import xgboost
@@ -384,18 +392,10 @@ def _progress(context: RankContext, rounds: int) -> Any:
     class Progress(xgboost.callback.TrainingCallback):
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002
             if (epoch + 1) % step == 0:
+                found = {name: values[-1] for name, values in _by_name(evals_log).items()}
                 if context.on_step is not None:
-                    found = {
-                        f"{name}_{metric}": values[-1]
-                        for name, metrics in evals_log.items()
-                        for metric, values in metrics.items()
-                    }
                     context.on_step(epoch + 1, found)
-                measured = "".join(
-                    f", {name}_{metric} {values[-1]:.6g}"
-                    for name, metrics in evals_log.items()
-                    for metric, values in metrics.items()
-                )
+                measured = "".join(f", {name} {value:.6g}" for name, value in found.items())
                 context.logger.info("round %d of %d%s", epoch + 1, rounds, measured)
             return False
 
