@@ -2,7 +2,7 @@
 
 import os
 
-from partwise.engine.child.log import LOG_HEAD_BYTES, LOG_TAIL_BYTES, read_log
+from partwise.engine.child.log import LOG_HEAD_BYTES, LOG_TAIL_BYTES, kept_log, read_log
 
 LARGEST_FILE_BYTES = 64 << 20
 """A longer log is cut in the midst, so that a rank that prints for days does not fill a disk."""
@@ -50,8 +50,7 @@ class RankLog:
         if not self._head:
             return read_log(self.descriptor, size)
         tail = os.pread(self.descriptor, LOG_TAIL_BYTES, max(0, size - LOG_TAIL_BYTES))
-        left_out = self._left_out + size - len(tail)
-        return self._head + f"\n[... {left_out} bytes left out ...]\n".encode() + tail
+        return kept_log(self._head, self._left_out + size - len(tail), tail)
 
     def close(self) -> None:
         """Close the file."""

@@ -49,3 +49,16 @@ def test_a_log_that_grows_for_ever_stays_small(log, monkeypatch):
     assert content.startswith(b"000000yyy")
     assert content.rstrip().endswith(b"y" * 1000)
     assert b"bytes left out" in content
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_what_is_kept_of_a_log_is_without_secrets_also_where_it_was_cut(log, monkeypatch, is_cut):
+    monkeypatch.setenv("HF_TOKEN", "hf_0123456789abcdef")
+    monkeypatch.setattr(logs, "LARGEST_FILE_BYTES", 1 << 20 if is_cut else 64 << 20)
+    for _ in range(40):
+        os.write(log.descriptor, b"the token is hf_0123456789abcdef" + b"." * 100_000 + b"\n")
+        log.new_lines()
+    content = log.content()
+    assert b"bytes left out" in content
+    assert content.count(b"the token is ***") > 2
+    assert b"hf_0123456789abcdef" not in content

@@ -77,22 +77,23 @@ class ChildLog:
 
 
 def read_log(log_fd: int, size: int) -> bytes:
-    """Return a log of `size` bytes, with the middle left out where it is very long.
+    """Return a log of `size` bytes as it is kept: of a very long one, beginning and end."""
+    if size <= LOG_HEAD_BYTES + LOG_TAIL_BYTES:
+        return kept_log(os.pread(log_fd, size, 0))
+    head = os.pread(log_fd, LOG_HEAD_BYTES, 0)
+    tail = os.pread(log_fd, LOG_TAIL_BYTES, size - LOG_TAIL_BYTES)
+    return kept_log(head, size - LOG_HEAD_BYTES - LOG_TAIL_BYTES, tail)
+
+
+def kept_log(head: bytes, left_out: int = 0, tail: bytes = b"") -> bytes:
+    """Return a log as it is kept: what it begins with, and what follows on the bytes left out.
 
     What a function prints is the user's; but values that are known to be secret are masked.
     """
+    middle = f"\n[... {left_out} bytes left out ...]\n".encode() if left_out else b""
     # Bytes that are not text come back as they were.
-    text = _read(log_fd, size).decode("utf-8", "surrogateescape")
+    text = (head + middle + tail).decode("utf-8", "surrogateescape")
     return without_known_secrets(text).encode("utf-8", "surrogateescape")
-
-
-def _read(log_fd: int, size: int) -> bytes:
-    if size <= LOG_HEAD_BYTES + LOG_TAIL_BYTES:
-        return os.pread(log_fd, size, 0)
-    left_out = size - LOG_HEAD_BYTES - LOG_TAIL_BYTES
-    head = os.pread(log_fd, LOG_HEAD_BYTES, 0)
-    tail = os.pread(log_fd, LOG_TAIL_BYTES, size - LOG_TAIL_BYTES)
-    return head + f"\n[... {left_out} bytes left out ...]\n".encode() + tail
 
 
 def is_large(log_fd: int) -> bool:
