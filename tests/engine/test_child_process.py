@@ -18,6 +18,7 @@ import pytest
 from partwise.engine.child.main import MARK, Child
 from partwise.engine.messages import RunPartitions
 from partwise.engine.worker.child import (
+    ChildPlan,
     ChildProcess,
     borrow_child,
     close_idle_children,
@@ -30,12 +31,16 @@ from partwise.environments.environment import Environment
 from partwise.environments.resolution import resolve
 from tests.environments.wheels import make_wheel
 
-RECYCLE_BYTES = 1 << 30
+MEMORY_BYTES = 2 << 30
+
+
+def plan_of(folder, owner="owner", **more):
+    return ChildPlan(owner=owner, directory=str(folder), memory_bytes=MEMORY_BYTES, **more)
 
 
 @pytest.fixture
 def borrow(tmp_path):
-    yield lambda owner="owner": borrow_child(owner, str(tmp_path), RECYCLE_BYTES)
+    yield lambda owner="owner": borrow_child(plan_of(tmp_path, owner=owner))
     discard_child()
 
 
@@ -150,8 +155,9 @@ def environment_of(pid: int) -> bytes:
 def test_a_child_dies_with_its_worker(tmp_path) -> None:
     script = (
         "import sys, time\n"
-        "from partwise.engine.worker.child import borrow_child\n"
-        f"print(borrow_child('o', {str(tmp_path)!r}, 1 << 30).pid, flush=True)\n"
+        "from partwise.engine.worker.child import ChildPlan, borrow_child\n"
+        f"plan = ChildPlan(owner='o', directory={str(tmp_path)!r}, memory_bytes=2 << 30)\n"
+        "print(borrow_child(plan).pid, flush=True)\n"
         "time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as worker:
@@ -218,7 +224,7 @@ def test_a_child_has_packages_first_and_keeps_them_from_being_collected(tmp_path
     # Resolved in the child: it has no such function unless the package comes first.
     work.write_bytes(b"ccloudpickle\nanswer\n.")
     with open_environment(resolve(asked)) as built:
-        child = borrow_child("owner", str(tmp_path), RECYCLE_BYTES, packages=built)
+        child = borrow_child(plan_of(tmp_path, packages=built))
     assert child.open_work(str(work)) is None
     assert collect_environments(timedelta(0)) == []
     discard_child()

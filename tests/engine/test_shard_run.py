@@ -127,7 +127,7 @@ def test_a_large_upload_waits_in_a_file_for_the_next_attempt(shard, monkeypatch)
         supervisor = attempts.supervisor
         held.append([content for own in supervisor._artifacts.values() for content in own.values()])
         row = original(attempts, outcome, attempt)
-        files.append(list(Path(supervisor.directory).glob("upload-*")))
+        files.append(list(Path(supervisor.plan.directory).glob("upload-*")))
         return row
 
     def function(data, context):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from partwise.engine.worker import child as worker_child
-from partwise.engine.worker.child import ChildProcess, borrow_child, discard_child
+from partwise.engine.worker.child import ChildPlan, ChildProcess, borrow_child, discard_child
 from partwise.processes import warm_server
 from partwise.processes.warm_server import Preloaded, WarmServers
 
@@ -60,14 +60,15 @@ def start(servers, tmp_path):
         **variables: str,
     ) -> ChildProcess:
         discard_child()
-        child = borrow_child(
-            owner,
-            str(tmp_path),
-            1 << 30,
+        plan = ChildPlan(
+            owner=owner,
+            directory=str(tmp_path),
+            memory_bytes=2 << 30,
             environment=variables,
             work_name=work_name,
             preloaded=Preloaded(modules=tuple(modules), token=token),
         )
+        child = borrow_child(plan)
         assert child.open_work(str(work)) is None
         return child
 

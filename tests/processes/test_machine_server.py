@@ -25,12 +25,13 @@ from tests.own_cluster import wait_for
 
 WORKER = """
 import os, sys
-from partwise.engine.worker.child import borrow_child
+from partwise.engine.worker.child import ChildPlan, borrow_child
 from partwise.processes.warm_server import Preloaded
 
 folder, token = sys.argv[1:]
 preloaded = Preloaded(modules=("slow_library",), token=token)
-child = borrow_child("owner", folder, 1 << 30, preloaded=preloaded)
+plan = ChildPlan(owner="owner", directory=folder, memory_bytes=2 << 30, preloaded=preloaded)
+child = borrow_child(plan)
 assert child.open_work(f"{folder}/work.pkl") is None
 print(child.pid, child._process.keeper_pid, flush=True)
 sys.stdin.readline()

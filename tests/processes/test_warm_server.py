@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from partwise.engine.worker.child import ChildProcess, borrow_child, discard_child
+from partwise.engine.worker.child import ChildPlan, ChildProcess, borrow_child, discard_child
 from partwise.errors import ClusterError
 from partwise.processes import warm_server
 from partwise.processes.family import children_of, is_running
@@ -121,9 +121,14 @@ def test_a_child_finds_what_a_process_of_its_own_would_find(servers, tmp_path) -
             )
         else:
             discard_child()
-            child = borrow_child(
-                "owner", str(tmp_path), 1 << 30, environment=variables, work_name="work"
+            plan = ChildPlan(
+                owner="owner",
+                directory=str(tmp_path),
+                memory_bytes=2 << 30,
+                environment=variables,
+                work_name="work",
             )
+            child = borrow_child(plan)
             assert child.open_work(str(work)) is None
         found.append(json.loads(seen.read_text()))
     drawn = [each.pop("drawn") for each in found]

@@ -11,7 +11,7 @@ from partwise.engine.assignment import Execution
 from partwise.engine.limits import memory_limit
 from partwise.engine.messages import OpenShard
 from partwise.engine.outcome import Outcome, ledger_row, open_content
-from partwise.engine.worker.child import discard_child
+from partwise.engine.worker.child import ChildPlan, discard_child
 from partwise.engine.worker.machine_slots import (
     gpu_variables,
     thread_variables,
@@ -60,21 +60,24 @@ def supervise(
     environment = thread_variables(options.cpus)
     if options.gpus is not None:
         environment |= gpu_variables(gpus, options.gpus)
-    return Supervisor(
+    plan = ChildPlan(
         owner=execution.token,
         directory=directory,
-        work_path=work_path,
-        shard=opened,
-        timeout_s=execution.limits.timeout_s,
         memory_bytes=memory_limit(execution.limits),
-        download=download,
-        is_stopped=is_stopped,
         isolation=options.isolation,
         threads=options.cpus,
         environment=environment,
         packages=packages,
         work_name=execution.work_name,
         preloaded=execution.preloaded,
+    )
+    return Supervisor(
+        plan=plan,
+        work_path=work_path,
+        shard=opened,
+        timeout_s=execution.limits.timeout_s,
+        download=download,
+        is_stopped=is_stopped,
         on_report=on_report,
         while_waiting=while_waiting,
     )
@@ -151,7 +154,7 @@ class Attempts:
             if outcome.left or (outcome.model is not None and outcome.model.not_kept):
                 self.on_remarks(self.opened.partition_ids[outcome.index], _remarks(outcome))
             if outcome.failure is not None:
-                check_scratch(self.supervisor.directory, outcome.failure.message)
+                check_scratch(self.supervisor.plan.directory, outcome.failure.message)
             yield outcome
 
     def _run_alone(self, starved: Mapping[int, int]) -> Iterator[LedgerRow]:
@@ -162,11 +165,14 @@ class Attempts:
         it known that a SIGKILL was for want of memory, so the retries of any failure are left.
         `starved` has the attempt of each partition.
         """
-        supervisor = self.supervisor
+        plan, limits = self.supervisor.plan, self.execution.limits
         with self.alone():
             discard_child()
-            supervisor.memory_bytes = memory_limit(replace(self.execution.limits, slots_per_host=1))
-            supervisor.environment = without_gpu_caps(supervisor.environment)
+            self.supervisor.plan = replace(
+                plan,
+                memory_bytes=memory_limit(replace(limits, slots_per_host=1)),
+                environment=without_gpu_caps(plan.environment),
+            )
             for index, attempt in starved.items():
                 yield from self._run([index], attempt)
 

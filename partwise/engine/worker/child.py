@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from mmap import mmap
 from pathlib import Path
 
@@ -51,29 +51,36 @@ _local = threading.local()
 _alive: set["ChildProcess"] = set()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildPlan:
+    """What children of an execution are started with; only memory and variables change with it."""
+
+    owner: str
+    """The execution: `end_marked(owner)` finds what its children left behind."""
+    directory: str
+    """Where they have folders of their own."""
+    memory_bytes: int
+    """What a partition may have; half of it may be kept between partitions."""
+    isolation: Isolation = "shared"
+    threads: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables besides those of this process."""
+    packages: BuiltEnvironment | None = None
+    """Come before those of this process."""
+    work_name: str = ""
+    preloaded: Preloaded = NOTHING_LOADED
+    """What they find loaded."""
+
+
 class ChildProcess:
     """A running child and all that it started."""
 
-    def __init__(
-        self,
-        owner: str,
-        directory: str,
-        recycle_bytes: int,
-        isolation: Isolation,
-        threads: int,
-        environment: Mapping[str, str],
-        packages: BuiltEnvironment | None = None,
-        work_name: str = "",
-        preloaded: Preloaded = NOTHING_LOADED,
-    ) -> None:
-        os.makedirs(directory, exist_ok=True)
-        self._directory = tempfile.mkdtemp(prefix="child-", dir=directory)
-        self.owner = owner
-        self.environment = environment
-        self._work_name = work_name
-        self._isolation = isolation
+    def __init__(self, plan: ChildPlan) -> None:
+        os.makedirs(plan.directory, exist_ok=True)
+        self._directory = tempfile.mkdtemp(prefix="child-", dir=plan.directory)
+        self.plan = plan
         token = secrets.token_hex(8)
-        self.mark = f"{owner}:{token}"
+        self.mark = f"{plan.owner}:{token}"
         self._own_folder = own_folder_of(self._directory, token)
         self.work_path: str | None = None
         ours, theirs = socket.socketpair()
@@ -89,16 +96,16 @@ class ChildProcess:
         settings = ChildSettings(
             token=token,
             directory=self._directory,
-            recycle_bytes=recycle_bytes,
-            isolation=isolation,
-            threads=threads,
+            recycle_bytes=plan.memory_bytes // 2,
+            isolation=plan.isolation,
+            threads=plan.threads,
         )
-        variables = user_variables() | dict(environment)
+        variables = user_variables() | dict(plan.environment)
         site_packages, held = "", -1
-        if packages is not None:
-            variables |= packages_variables(packages)
+        if plan.packages is not None:
+            variables |= packages_variables(plan.packages)
             # It may live on when this process has given the environment free.
-            site_packages, held = packages.site_packages, packages.hold()
+            site_packages, held = plan.packages.site_packages, plan.packages.hold()
         try:
             self._process = SERVERS.start(
                 CHILD,
@@ -106,8 +113,8 @@ class ChildProcess:
                 {"socket_fd": theirs.fileno(), "mark_fd": mark_fd, "log_fd": self._log_fd},
                 self.mark,
                 variables,
-                work_name=work_name,
-                preloaded=preloaded,
+                work_name=plan.work_name,
+                preloaded=plan.preloaded,
                 site_packages=site_packages,
                 held=held,
             )
@@ -122,7 +129,7 @@ class ChildProcess:
             os.close(mark_fd)
             if held >= 0:
                 os.close(held)
-        self._memory = FamilyMemory(os.path.dirname(directory))
+        self._memory = FamilyMemory(os.path.dirname(plan.directory))
         self.connection = Connection(ours)
         _alive.add(self)
 
@@ -151,8 +158,8 @@ class ChildProcess:
 
     def learn(self, libraries: Sequence[str]) -> None:
         """Have the next children of its work find loaded what this one has used."""
-        if self._work_name:
-            SERVERS.learn(self._work_name, libraries)
+        if self.plan.work_name:
+            SERVERS.learn(self.plan.work_name, libraries)
 
     def running(self) -> tuple[int, float]:
         """Return the partition at work, or -1, and for how many seconds its function has run."""
@@ -171,7 +178,7 @@ class ChildProcess:
     def family(self) -> list[int]:
         """Return what works on the partition, and all that it started."""
         # With a fork for each partition, the process that forks is not the partition's.
-        own = [] if self._isolation == "partition" else [self.pid]
+        own = [] if self.plan.isolation == "partition" else [self.pid]
         return [*own, *descendants_of(self.pid)]
 
     def memory_bytes(self, family: list[int], limit: int) -> int:
@@ -182,12 +189,12 @@ class ChildProcess:
         """Hold the child still, so that what it is doing can be read without a race."""
         # First the one that forks: from then on no other partition can begin.
         stop([self.pid])
-        if self._isolation == "partition":
+        if self.plan.isolation == "partition":
             stop(children_of(self.pid))
 
     def resume(self) -> None:
         """Let a paused child go on."""
-        forks = children_of(self.pid) if self._isolation == "partition" else ()
+        forks = children_of(self.pid) if self.plan.isolation == "partition" else ()
         for pid in (*forks, self.pid):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGCONT)
@@ -240,43 +247,19 @@ class ChildProcess:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def borrow_child(
-    owner: str,
-    directory: str,
-    recycle_bytes: int,
-    isolation: Isolation = "shared",
-    threads: int = 1,
-    environment: Mapping[str, str] | None = None,
-    packages: BuiltEnvironment | None = None,
-    work_name: str = "",
-    preloaded: Preloaded = NOTHING_LOADED,
-) -> ChildProcess:
+def borrow_child(plan: ChildPlan) -> ChildProcess:
     """Return this thread's child, started again when there is none or it has ended.
 
-    `owner` names the execution: `end_marked(owner)` finds what its children left behind.
-    `recycle_bytes` of memory may be kept between partitions. `environment` are variables besides
-    those of this process: with other ones the child is started again. `preloaded` is what it
-    finds loaded. `isolation`, `threads` and `packages` are always the same for one execution.
+    So it is when it is another execution's, or has other variables.
     """
     child: ChildProcess | None = getattr(_local, "child", None)
-    environment = environment or {}
     # A thread may run shards of two executions by turns. Each has children of its own: the one that
     # ends first removes its folder and kills all that bear its mark.
     is_usable = child is not None and child in _alive and not child.has_ended()
-    if child is None or not is_usable or (child.owner, child.environment) != (owner, environment):
+    wanted = plan.owner, plan.environment
+    if child is None or not is_usable or (child.plan.owner, child.plan.environment) != wanted:
         discard_child()
-        child = ChildProcess(
-            owner,
-            directory,
-            recycle_bytes,
-            isolation,
-            threads,
-            environment,
-            packages,
-            work_name,
-            preloaded,
-        )
-        _local.child = child
+        child = _local.child = ChildProcess(plan)
     return child
 
 

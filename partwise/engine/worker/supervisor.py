@@ -9,7 +9,7 @@ import contextlib
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,18 +26,16 @@ from partwise.engine.messages import (
     ReportAnswer,
     RunPartitions,
 )
-from partwise.engine.options import Isolation
 from partwise.engine.outcome import Content, Outcome
 from partwise.engine.worker.child import (
     START_TIMEOUT_S,
+    ChildPlan,
     ChildProcess,
     borrow_child,
     discard_child,
 )
-from partwise.environments.building import BuiltEnvironment
 from partwise.errors import ClusterError, PartwiseError
 from partwise.outcomes import PartitionStatus
-from partwise.processes.warm_server import NOTHING_LOADED, Preloaded
 
 POLL_S = 0.05
 HELD_UP_S = 1.0
@@ -84,23 +82,12 @@ class _Verdict:
 class Supervisor:
     """Runs partitions of one opened shard; one instance per execution of a shard."""
 
-    owner: str
-    directory: str
+    plan: ChildPlan
     work_path: str
     shard: OpenShard
     timeout_s: float | None
-    memory_bytes: int
     download: Download
     is_stopped: Callable[[], bool]
-    isolation: Isolation = "shared"
-    threads: int = 1
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables of the child, besides those of this process."""
-    packages: BuiltEnvironment | None = None
-    """Come before those of this process in the child."""
-    work_name: str = ""
-    preloaded: Preloaded = NOTHING_LOADED
-    """What the child finds loaded."""
     on_report: OnReport = keep_on
     while_waiting: Callable[[], None] = do_nothing
     """Called now and then while a partition runs."""
@@ -148,17 +135,7 @@ class Supervisor:
                 )
 
     def _ready_child(self) -> tuple[ChildProcess, Failure | None]:
-        child = borrow_child(
-            self.owner,
-            self.directory,
-            self.memory_bytes // 2,
-            self.isolation,
-            self.threads,
-            self.environment,
-            self.packages,
-            self.work_name,
-            self.preloaded,
-        )
+        child = borrow_child(self.plan)
         if child.work_path != self.work_path:
             obstacle = child.open_work(self.work_path)
             if obstacle is not None:
@@ -239,7 +216,9 @@ class Supervisor:
         if isinstance(content, bytes):
             return content
         # Not read: those of many partitions that wait for another attempt may fill the memory.
-        return str(Path(content).rename(Path(self.directory, f"upload-{secrets.token_hex(6)}")))
+        return str(
+            Path(content).rename(Path(self.plan.directory, f"upload-{secrets.token_hex(6)}"))
+        )
 
     def forget(self, index: int) -> None:
         """Keep nothing more of what a partition uploaded: it has no other attempt."""
@@ -268,7 +247,7 @@ class Supervisor:
         except (PartwiseError, LookupError, OSError) as error:
             reply = ArtifactMissing(question=request.question, message=str(error))
         else:
-            path = Path(self.directory, f"download-{secrets.token_hex(6)}")
+            path = Path(self.plan.directory, f"download-{secrets.token_hex(6)}")
             path.write_bytes(content)
             reply = ArtifactFound(question=request.question, path=str(path))
         with contextlib.suppress(OSError):
@@ -283,7 +262,7 @@ class Supervisor:
         if index < 0:
             return None
         family = child.family()
-        memory = child.memory_bytes(family, self.memory_bytes)
+        memory = child.memory_bytes(family, self.plan.memory_bytes)
         self._peaks[index] = max(memory, self._peaks.get(index, 0))
         verdict = self._judge(child, memory, len(family))
         if verdict is None:
@@ -297,11 +276,11 @@ class Supervisor:
 
     def _judge(self, child: ChildProcess, memory: int, processes: int) -> _Verdict | None:
         """Return which limit a partition exceeds; None: it keeps within all."""
-        if memory > self.memory_bytes:
+        if memory > self.plan.memory_bytes:
             return _Verdict(
                 "MemoryLimitExceeded",
                 f"It used {memory >> 20} MiB of memory; the limit (memory_bytes) is "
-                f"{self.memory_bytes >> 20} MiB.",
+                f"{self.plan.memory_bytes >> 20} MiB.",
                 "memory limit",
                 # Yet it has one more attempt, as it is starved: alone on its machine.
                 final=True,
