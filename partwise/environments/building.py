@@ -40,16 +40,16 @@ logger = logging.getLogger(__name__)
 class BuiltEnvironment:
     """An environment that is ready on this machine; nobody removes it before `close`."""
 
-    python: str
-    """Its interpreter."""
-    site_packages: str
+    python: str = ""
+    """Its interpreter; empty: it adds nothing to this process's own."""
+    site_packages: str = ""
     """The folder of its packages; empty: it is the interpreter of this process."""
     entry: Path | None = None
     _descriptor: int = -1
 
     @property
     def scripts(self) -> str:
-        """The folder of its programs."""
+        """The folder of its programs; empty: it has none."""
         return os.path.dirname(self.python)
 
     def hold(self) -> int:
@@ -73,12 +73,14 @@ class BuiltEnvironment:
         self.close()
 
 
-def open_environment(resolved: ResolvedEnvironment) -> BuiltEnvironment:
-    """Return an environment on this machine, built if it is not there.
+def open_environment(resolved: ResolvedEnvironment | None) -> BuiltEnvironment:
+    """Return an environment on this machine, built if it is not there; None: nothing is asked for.
 
     Any number of processes and threads may ask at once: one builds, the others wait for it. One
     that is killed leaves nothing that counts, and the next one builds.
     """
+    if resolved is None:
+        return BuiltEnvironment()
     if not resolved.is_own:
         return BuiltEnvironment(python=sys.executable, site_packages="")
     _check_machine(resolved)

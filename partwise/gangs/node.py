@@ -206,13 +206,12 @@ class _NodeRun:
         self._steps_told = 0
         self._stop_seen: float | None = None
         self._topic = gang_topic(self._spec.token, assignment.attempt)
-        self._packages: BuiltEnvironment | None = None
+        self._packages = BuiltEnvironment()
 
     def run(self) -> NodeEnd | None:
         with contextlib.ExitStack() as stack:
-            if self._spec.packages is not None:
-                # All machines have it already, but for one that came since.
-                self._packages = stack.enter_context(open_environment(self._spec.packages))
+            # All machines have it already, but for one that came since.
+            self._packages = stack.enter_context(open_environment(self._spec.packages))
             family = family_of(self._address)
             reserved = [stack.enter_context(reserve_port(family)) for _ in range(self._node.ranks)]
             # It listens before anybody knows of it, so that no rank comes too early.
@@ -310,7 +309,7 @@ class _NodeRun:
         )
 
     def _shared_variables(self) -> dict[str, str]:
-        packages = {} if self._packages is None else packages_variables(self._packages)
+        packages = packages_variables(self._packages)
         return user_variables() | packages | gang_environment(self._spec)
 
     def _checkpoint_key(self) -> str:

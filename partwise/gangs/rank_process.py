@@ -47,7 +47,7 @@ class RankProcess:
         own_variables: Mapping[str, str],
         log: RankLog,
         reserved: socket.socket,
-        packages: "BuiltEnvironment | None" = None,
+        packages: "BuiltEnvironment",
     ) -> None:
         self.rank = settings.rank
         self.directory = settings.directory
@@ -66,10 +66,8 @@ class RankProcess:
         self._began = time.monotonic()
         self.exit_code: int | None = None
         settings_fd = write_settings(settings)
-        site_packages, held = "", -1
-        if packages is not None:
-            # It may live on when this process has given the environment free.
-            site_packages, held = packages.site_packages, packages.hold()
+        # It may live on when this process has given the environment free.
+        held = packages.hold()
         try:
             self._process = SERVERS.start(
                 "partwise.gangs.rank",
@@ -80,7 +78,7 @@ class RankProcess:
                 own_variables,
                 # Ranks of one run, in every attempt and trial, use the same libraries.
                 work_name=settings.run_id,
-                site_packages=site_packages,
+                site_packages=packages.site_packages,
                 held=held,
             )
         finally:

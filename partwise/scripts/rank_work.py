@@ -10,7 +10,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -60,8 +59,7 @@ class ScriptRankWork:
             raise InputError("A script runs as a rank of a gang, which has a folder for its node.")
         folders = NodeFolders(context.node_directory)
         self._prepare(context, folders)
-        resolved = self.spec.environment
-        with nullcontext() if resolved is None else open_environment(resolved) as built:
+        with open_environment(self.spec.environment) as built:
             # All is complete by now, and all programs start at about the same time.
             context.barrier()
             places: dict[str, str] = json.loads((folders.root / _PLACES_FILE).read_text())
@@ -131,12 +129,11 @@ class ScriptRankWork:
         context: RankContext,
         folders: NodeFolders,
         places: Mapping[str, str],
-        built: BuiltEnvironment | None,
+        built: BuiltEnvironment,
     ) -> int:
         """Run the program to its end, and return how it ended."""
         environment = self._environment(context, folders, places, built)
-        python = sys.executable if built is None else built.python
-        words = self.spec.command(python, places, environment)
+        words = self.spec.command(built.python or sys.executable, places, environment)
 
         def run(environment: Mapping[str, str], started: Callable[[int], object] = int) -> int:
             # The program binds the port by itself; until this moment nobody could take it.
@@ -163,7 +160,7 @@ class ScriptRankWork:
         context: RankContext,
         folders: NodeFolders,
         places: Mapping[str, str],
-        built: BuiltEnvironment | None,
+        built: BuiltEnvironment,
     ) -> dict[str, str]:
         """Return all variables of the program."""
         environment = {
@@ -174,7 +171,7 @@ class ScriptRankWork:
         }
         if folders.temporary is not None:
             environment["TMPDIR"] = str(folders.temporary)
-        if built is not None and built.entry is not None:
+        if built.entry is not None:
             # Its Python and programs come first, and nothing of the worker's own packages.
             environment["PATH"] = f"{built.scripts}{os.pathsep}{environment.get('PATH', '')}"
             for name in ("PYTHONPATH", "PYTHONHOME"):

@@ -9,7 +9,6 @@ import secrets
 import socket
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -71,9 +70,8 @@ class TrialRun:
         keys = pa.table({TRIAL: pa.array([assignment.number], pa.int64())})
         opened = self._describe(keys, directory)
         writer = SegmentWriter(execution, assignment.number, token, keys)
-        environment = execution.environment
         with (
-            nullcontext() if environment is None else open_environment(environment) as packages,
+            open_environment(execution.environment) as packages,
             SharedMachine(execution.token, self.is_stopped) as machine,
         ):
             supervisor = supervise(

@@ -46,7 +46,7 @@ def supervise(
     download: Download,
     is_stopped: Callable[[], bool],
     gpus: Sequence[str] = (),
-    packages: BuiltEnvironment | None = None,
+    packages: BuiltEnvironment,
     on_report: OnReport = keep_on,
     while_waiting: Callable[[], None] = do_nothing,
 ) -> Supervisor:

@@ -65,7 +65,7 @@ class ChildPlan:
     threads: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables besides those of this process."""
-    packages: BuiltEnvironment | None = None
+    packages: BuiltEnvironment = field(default_factory=BuiltEnvironment)
     """Come before those of this process."""
     work_name: str = ""
     preloaded: Preloaded = NOTHING_LOADED
@@ -100,12 +100,9 @@ class ChildProcess:
             isolation=plan.isolation,
             threads=plan.threads,
         )
-        variables = user_variables() | dict(plan.environment)
-        site_packages, held = "", -1
-        if plan.packages is not None:
-            variables |= packages_variables(plan.packages)
-            # It may live on when this process has given the environment free.
-            site_packages, held = plan.packages.site_packages, plan.packages.hold()
+        variables = user_variables() | dict(plan.environment) | packages_variables(plan.packages)
+        # It may live on when this process has given the environment free.
+        held = plan.packages.hold()
         try:
             self._process = SERVERS.start(
                 CHILD,
@@ -115,7 +112,7 @@ class ChildProcess:
                 variables,
                 work_name=plan.work_name,
                 preloaded=plan.preloaded,
-                site_packages=site_packages,
+                site_packages=plan.packages.site_packages,
                 held=held,
             )
         except BaseException:

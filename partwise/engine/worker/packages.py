@@ -58,4 +58,6 @@ def try_environment(resolved: ResolvedEnvironment, built: BuiltEnvironment) -> N
 
 def packages_variables(built: BuiltEnvironment) -> dict[str, str]:
     """Return the variables by which a process finds the programs of an environment."""
+    if not built.scripts:
+        return {}
     return {"PATH": os.pathsep.join(filter(None, (built.scripts, os.environ.get("PATH", ""))))}

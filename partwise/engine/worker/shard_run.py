@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -143,7 +143,7 @@ class ShardRun:
         self._reporter.keep(counts, kept)
         if plan.waiting:
             self._reporter.begin("it gets ready to run partitions")
-            with self._open_packages() as packages:
+            with open_environment(execution.environment) as packages:
                 waiting = [self._chosen[place] for place in plan.waiting]
                 try:
                     for row in self._run_all(waiting, packages):
@@ -238,20 +238,13 @@ class ShardRun:
         }
         return rewrite_partial_files(execution.store, execution.run_id, kept, names.__getitem__)
 
-    def _open_packages(self) -> AbstractContextManager[BuiltEnvironment | None]:
-        """Return the packages that come before this worker's own."""
-        resolved = self._execution.environment
-        return nullcontext() if resolved is None else open_environment(resolved)
-
-    def _run_all(
-        self, waiting: list[int], packages: BuiltEnvironment | None
-    ) -> Iterator[LedgerRow]:
+    def _run_all(self, waiting: list[int], packages: BuiltEnvironment) -> Iterator[LedgerRow]:
         """Run partitions, and write a row of each that is settled."""
         with SharedMachine(self._execution.token, self._is_stopped) as machine:
             yield from self._attempt_all(waiting, packages, machine)
 
     def _attempt_all(
-        self, waiting: list[int], packages: BuiltEnvironment | None, machine: SharedMachine
+        self, waiting: list[int], packages: BuiltEnvironment, machine: SharedMachine
     ) -> Iterator[LedgerRow]:
         supervisor = supervise(
             self._execution,
