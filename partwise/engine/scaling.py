@@ -148,7 +148,7 @@ def partition_slots(
     ]
     slots = slots_of(shared, cpus, whole)
     if not slots and workers:
-        _refuse(workers, "A partition", cpus, whole, "cpus", "gpus")
+        _refuse(workers, "A partition", cpus, whole)
     return slots
 
 
@@ -193,7 +193,7 @@ def rank_slots(workers: Sequence[ClusterWorker], config: ScalingConfig) -> list[
         )
         slots = _by_turns(slots_of(workers, cpus, gpus), wanted)
     if not slots:
-        _refuse(workers, "A rank", cpus, gpus, "cpus", "gpus")
+        _refuse(workers, "A rank", cpus, gpus)
     if asked == ALL:
         return slots
     if len(slots) < asked:
@@ -345,22 +345,19 @@ def _by_turns(slots: list[Slot], count: int) -> list[Slot]:
     return [slots[place] for place in sorted(place for _, place in sorted(ranked)[:count])]
 
 
-def _refuse(
-    workers: Sequence[ClusterWorker], who: str, cpus: int, gpus: int, cpu_name: str, gpu_name: str
-) -> None:
+def _refuse(workers: Sequence[ClusterWorker], who: str, cpus: int, gpus: int) -> None:
     """Say which of both no machine has enough of."""
     hosts = [_unused(members) for members in _by_host(workers).values()]
     most_cpus = max(sum(worker.cpus for worker in members) for members in hosts)
     most_gpus = max(sum(len(worker.gpus) for worker in members) for members in hosts)
     if cpus > most_cpus:
-        asked, there, name = _count(cpus, "CPU"), _count(most_cpus, "CPU"), cpu_name
+        asked, there, name = _count(cpus, "CPU"), _count(most_cpus, "CPU"), "cpus"
     elif gpus > most_gpus:
-        asked, there, name = _count(gpus, "GPU"), _count(most_gpus, "GPU"), gpu_name
+        asked, there, name = _count(gpus, "GPU"), _count(most_gpus, "GPU"), "gpus"
     else:
         raise InputError(
-            f"{who} is to have {_amount(cpus, gpus)} ({cpu_name}, {gpu_name}), and no machine of "
-            f"the cluster has both: the most are {_amount(most_cpus, most_gpus)}, on different "
-            "machines."
+            f"{who} is to have {_amount(cpus, gpus)} (cpus, gpus), and no machine of the cluster "
+            f"has both: the most are {_amount(most_cpus, most_gpus)}, on different machines."
         )
     raise InputError(
         f"{who} is to have {asked} ({name}), and the largest machine of the cluster has {there}: "

@@ -28,11 +28,6 @@ _SUFFIXES = tuple(all_suffixes())
 _CREDENTIALS = struct.Struct("3i")
 
 
-def places_of(site_packages: str) -> tuple[str, ...]:
-    """Return where a child imports from: a folder of packages (empty: none), then as here."""
-    return (site_packages, *sys.path)
-
-
 def folder_number() -> tuple[int, int]:
     """Return which folder this process is in.
 

@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +43,6 @@ from partwise.processes.surroundings import (
     last_changes,
     own_settings,
     peer_of,
-    places_of,
 )
 
 ANSWER_S = 120.0
@@ -184,7 +184,7 @@ class WarmServers:
         """
         # What a child finds has to be what it would find, were it started by itself: so also where
         # packages were installed since.
-        places = places_of(site_packages)
+        places = (site_packages, *sys.path)
         surroundings = (
             module,
             tuple(sorted(variables.items())),
