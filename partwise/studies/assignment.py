@@ -6,6 +6,7 @@ from typing import Any
 
 from partwise.engine.assignment import Execution
 from partwise.outcomes import PartitionStatus
+from partwise.runs.ledger import LedgerRow
 from partwise.runs.trials import TrialRecord
 from partwise.shuffle.shared_folder import StagedFile
 
@@ -41,6 +42,19 @@ class TrialReceipt:
     reason: str
     """Why it has no model; empty: it has one."""
     error_type: str | None = None
+
+    @classmethod
+    def of_row(cls, row: LedgerRow) -> "TrialReceipt":
+        """Return what the row of a trial says of it."""
+        return cls(
+            number=row.shard,
+            status=PartitionStatus(row.status),
+            record=TrialRecord.from_json(row.trial or ""),
+            seconds=row.seconds or 0.0,
+            rows=row.rows or 0,
+            reason=row.error_message or row.reason or "",
+            error_type=row.error_type,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -287,7 +287,6 @@ class GangTrials:
             pruned=gang.given_up,
             reports=first.steps if first else (),
         )
-        rows = sum(end.rows or 0 for end in ends)
         peaks = [end.peak_memory_bytes for end in ends if end.peak_memory_bytes]
         row = LedgerRow(
             partition_id=name,
@@ -295,7 +294,7 @@ class GangTrials:
             generation=execution.generation,
             status=status.value,
             attempts=max((end.attempt for end in ends), default=1),
-            rows=rows,
+            rows=sum(end.rows or 0 for end in ends),
             seconds=seconds,
             peak_memory_bytes=max(peaks, default=None),
             host=", ".join(dict.fromkeys(end.host for end in ends)),
@@ -315,15 +314,7 @@ class GangTrials:
         writer = SegmentWriter(execution, number, token, keys)
         writer.add(0, row)
         writer.commit()
-        return TrialReceipt(
-            number=number,
-            status=status,
-            record=record,
-            seconds=seconds,
-            rows=rows,
-            reason=row.error_message or row.reason or "",
-            error_type=row.error_type,
-        )
+        return TrialReceipt.of_row(row)
 
 
 @dataclass(frozen=True, slots=True)

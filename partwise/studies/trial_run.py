@@ -102,15 +102,7 @@ class TrialRun:
             return None
         writer.commit()
         (row,) = rows
-        return TrialReceipt(
-            number=assignment.number,
-            status=PartitionStatus(row.status),
-            record=TrialRecord.from_json(row.trial or ""),
-            seconds=row.seconds or 0.0,
-            rows=self.rows,
-            reason=row.error_message or row.reason or "",
-            error_type=row.error_type,
-        )
+        return TrialReceipt.of_row(row)
 
     def _describe(self, keys: pa.Table, directory: str) -> OpenShard:
         """Return all rows as the only partition of a shard, with the settings as its params."""
