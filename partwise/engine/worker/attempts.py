@@ -23,8 +23,6 @@ from partwise.engine.worker.supervisor import (
     Download,
     OnReport,
     Supervisor,
-    do_nothing,
-    keep_on,
 )
 from partwise.engine.written_models import ONLY_PLAIN
 from partwise.environments.building import BuiltEnvironment
@@ -47,8 +45,8 @@ def supervise(
     is_stopped: Callable[[], bool],
     gpus: Sequence[str] = (),
     packages: BuiltEnvironment,
-    on_report: OnReport = keep_on,
-    while_waiting: Callable[[], None] = do_nothing,
+    on_report: OnReport = lambda *_: False,
+    while_waiting: Callable[[], None] = lambda: None,
 ) -> Supervisor:
     """Return what runs the partitions of a shard, within the limits of an execution.
 

@@ -212,19 +212,17 @@ class ShardRun:
         )
         self._earlier = committed.earlier
         self._damaged = committed.damaged
+        files: set[str] = set()
+        # The store is listed only where there is something to keep.
+        if committed.earlier is not None:
+            number = self._assignment.number
+            files = files_there(execution.store, execution.run_id, execution.kind, number)
         return plan_shard(
             [shard.partition_ids[i] for i in self._chosen],
             None if execution.keeps_done else list(self._fingerprints.values()),
             committed.current,
             committed.earlier,
-            # The store is listed only where there is something to keep.
-            set() if committed.earlier is None else self._files_there(),
-        )
-
-    def _files_there(self) -> set[str]:
-        execution = self._execution
-        return files_there(
-            execution.store, execution.run_id, execution.kind, self._assignment.number
+            files,
         )
 
     def _take_over(self, kept: pa.Table, token: str) -> pa.Table:
@@ -241,37 +239,32 @@ class ShardRun:
     def _run_all(self, waiting: list[int], packages: BuiltEnvironment) -> Iterator[LedgerRow]:
         """Run partitions, and write a row of each that is settled."""
         with SharedMachine(self._execution.token, self._is_stopped) as machine:
-            yield from self._attempt_all(waiting, packages, machine)
-
-    def _attempt_all(
-        self, waiting: list[int], packages: BuiltEnvironment, machine: SharedMachine
-    ) -> Iterator[LedgerRow]:
-        supervisor = supervise(
-            self._execution,
-            self._fetch(self._execution.work),
-            self._describe_shard(waiting),
-            directory=self._shared,
-            download=self._download,
-            is_stopped=self._is_stopped,
-            gpus=self._gpus,
-            packages=packages,
-            # What is done is not to wait for a neighbour that takes hours.
-            while_waiting=self._commit_if_due,
-        )
-        attempts = Attempts(
-            execution=self._execution,
-            shard=self._assignment.number,
-            opened=supervisor.shard,
-            fingerprints=self._fingerprints,
-            host=self._host_name,
-            supervisor=supervisor,
-            writer=self._writer,
-            on_remarks=self._reporter.add_remarks,
-            alone=machine.alone,
-        )
-        self._at_work = lambda: self._clause(supervisor.at_work())
-        self._tell_partitions()
-        yield from attempts.run(waiting)
+            supervisor = supervise(
+                self._execution,
+                self._fetch(self._execution.work),
+                self._describe_shard(waiting),
+                directory=self._shared,
+                download=self._download,
+                is_stopped=self._is_stopped,
+                gpus=self._gpus,
+                packages=packages,
+                # What is done is not to wait for a neighbour that takes hours.
+                while_waiting=self._commit_if_due,
+            )
+            attempts = Attempts(
+                execution=self._execution,
+                shard=self._assignment.number,
+                opened=supervisor.shard,
+                fingerprints=self._fingerprints,
+                host=self._host_name,
+                supervisor=supervisor,
+                writer=self._writer,
+                on_remarks=self._reporter.add_remarks,
+                alone=machine.alone,
+            )
+            self._at_work = lambda: self._clause(supervisor.at_work())
+            self._tell_partitions()
+            yield from attempts.run(waiting)
 
     def _clause(self, at_work: tuple[int, float] | None) -> AtWork:
         if at_work is None:

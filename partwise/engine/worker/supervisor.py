@@ -50,15 +50,6 @@ OnReport = Callable[[int, float], bool]
 """Called with a step and a number that the function at work reports; True: it is to give up."""
 
 
-def keep_on(step: int, value: float) -> bool:  # noqa: ARG001 (what reports are answered with)
-    """Take no note of a report."""
-    return False
-
-
-def do_nothing() -> None:
-    """Have nothing to do while a partition runs."""
-
-
 def _remove(contents: Iterable[Content]) -> None:
     """Remove the files of contents, where these are some."""
     for content in contents:
@@ -88,8 +79,8 @@ class Supervisor:
     timeout_s: float | None
     download: Download
     is_stopped: Callable[[], bool]
-    on_report: OnReport = keep_on
-    while_waiting: Callable[[], None] = do_nothing
+    on_report: OnReport
+    while_waiting: Callable[[], None]
     """Called now and then while a partition runs."""
     _artifacts: dict[int, dict[str, Content]] = field(default_factory=dict)
     """What partitions have uploaded, which their next attempts may ask for."""
