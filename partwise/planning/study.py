@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from partwise.calls.intent import describe_intent
 from partwise.calls.one_model import TuneCall
@@ -40,7 +40,7 @@ from partwise.trainers import resolve_trainer
 from partwise.trainers.ranks.boosting import DistributedBoosting
 from partwise.trainers.ranks.torch import TorchDistributor
 from partwise.trainers.ready.boosting import BoostingTrainer, is_larger_better
-from partwise.tuning.space import Space, SpaceFunction, parse_space
+from partwise.tuning.space import Space, SpaceFunction, parse_space, plain_space
 
 DEFAULT_HOLDOUT = HoldoutFraction()
 DEFAULT_SCALING = ScalingConfig()
@@ -88,10 +88,9 @@ def prepare_study(
     settings = first_settings(search)
     _check_settings(function, settings)
     about = {name: each.description() for name, each in eval_sources.items()}
-    named = isinstance(call.space, str) or callable(call.space)
     call = replace(
         call,
-        space=call.space if named else _plain(space),
+        space=plain_space(call.space),
         serde=serde,
         files=[str(path) for path in call.files or ()],
         eval_data={name: each.recipe for name, each in about.items()},
@@ -238,21 +237,10 @@ def _space_of(space: Mapping[str, Any] | str | Callable[..., Any]) -> Space | Sp
         return function
     if callable(space):
         return space
-    try:
-        parsed = parse_space(space)
-    except ValidationError as error:
-        raise InputError(f"The space cannot be used: {error.errors()[0]['msg']}.") from None
+    parsed = parse_space(space)
     if not parsed:
         raise InputError("The space is empty, so that there is nothing to tune: name parameters.")
     return parsed
-
-
-def _plain(space: Any) -> dict[str, Any]:
-    """Return a space as JSON can hold it, and `parse_space` reads it."""
-    return {
-        name: value.model_dump(mode="json") if isinstance(value, BaseModel) else value
-        for name, value in space.items()
-    }
 
 
 def _scored_trainer(trainer: BoostingTrainer, call: TuneCall, source: Source) -> _Scored:
