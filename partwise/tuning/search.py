@@ -34,7 +34,6 @@ class Trial:
     """Settings that are tried."""
 
     settings: Mapping[str, Any]
-    study: optuna.Study | None = None
     of_study: optuna.Trial | None = None
     """What a study knows of it; None: no study is asked."""
     is_pruned: bool = False
@@ -54,16 +53,17 @@ class Trial:
 
     def tell(self, loss: float | None, *, pruned: bool = False) -> None:
         """Tell what it came to; a loss of None or NaN: it failed."""
-        if self.study is None or self.of_study is None:
+        if self.of_study is None:
             return
         from optuna.trial import TrialState
 
+        study = self.of_study.study
         if pruned:
-            self.study.tell(self.of_study, state=TrialState.PRUNED)
+            study.tell(self.of_study, state=TrialState.PRUNED)
         elif loss is None or loss != loss or loss == float("inf"):
-            self.study.tell(self.of_study, state=TrialState.FAIL)
+            study.tell(self.of_study, state=TrialState.FAIL)
         else:
-            self.study.tell(self.of_study, loss)
+            study.tell(self.of_study, loss)
 
 
 class Search:
@@ -120,15 +120,11 @@ class Search:
                 # A trial of no parameters: what was given may lie outside the space.
                 self._study.enqueue_trial({})
                 of_study = self._study.ask()
-            yield self._trial(settings, of_study)
+            yield Trial(settings=settings, of_study=of_study, is_pruned=self._prunes)
         while self._draws and self._study is not None:
             of_study = self._study.ask()
-            yield self._trial(suggest(of_study, self._space), of_study)
-
-    def _trial(self, settings: Mapping[str, Any], of_study: optuna.Trial | None) -> Trial:
-        return Trial(
-            settings=settings, study=self._study, of_study=of_study, is_pruned=self._prunes
-        )
+            settings = suggest(of_study, self._space)
+            yield Trial(settings=settings, of_study=of_study, is_pruned=self._prunes)
 
 
 def grid_settings(space: Space) -> list[dict[str, Any]]:
