@@ -81,11 +81,17 @@ class RunMaker:
         partitions: int | None = None,
         keys: Sequence[Any] | None = None,
         n_shards: int = 1,
+        **known: Any,
     ) -> Claim:
-        """Begin a generation; `keys` are written down as those of the partitions to work on."""
+        """Begin a generation; `keys` are written down as those of the partitions to work on.
+
+        `known` is what else is known of the call, as fields of an `Intent`.
+        """
         claim = self._claim = Claim(self.store, self.identity, on_existing)
         claim.__enter__()
-        intent = Intent(source_fingerprint="s", inputs_fingerprint=inputs, code_fingerprint=code)
+        intent = Intent(
+            source_fingerprint="s", inputs_fingerprint=inputs, code_fingerprint=code, **known
+        )
         table = None if keys is None else self._keys_of(keys)
         claim.begin(
             n_shards=n_shards,

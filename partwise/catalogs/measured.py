@@ -9,14 +9,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.outcomes import PartitionStatus
+from partwise.runs.documents import GenerationDocument
 from partwise.runs.ledger import key_names, metric_values
 from partwise.runs.run import Run
 
 
+def document_of(run: Run) -> GenerationDocument:
+    """Return what is written down of the generation that readers see."""
+    return run.read_generation_document(
+        run.generation if run.shown is None else run.shown.generation
+    )
+
+
 def arguments_of(run: Run) -> Mapping[str, Any]:
     """Return what the generation that readers see was called with, as it is written down."""
-    generation = run.generation if run.shown is None else run.shown.generation
-    return run.read_generation_document(generation).arguments
+    return document_of(run).arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.calls.partitions import EvaluateCall
+from partwise.calls.written import names_function
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.documents import CATALOG_SCHEME
 from partwise.catalogs.kept_rows import ANSWERED_AT, SERVED_SCHEME, About, read_kept
-from partwise.catalogs.measured import arguments_of
+from partwise.catalogs.measured import arguments_of, document_of
 from partwise.engine.driver.plan import Plan
 from partwise.engine.evaluate_work import EvaluateWork
 from partwise.engine.infer_work import MODEL_COLUMNS
@@ -24,6 +25,7 @@ from partwise.errors import (
     ColumnError,
     InputError,
     ModelNotFoundError,
+    PartwiseError,
     RunNotFoundError,
 )
 from partwise.evaluation.scores import Metric, check_metric, find_metric
@@ -353,7 +355,12 @@ def _with_values(
         lists = measured["metrics"].combine_chunks()
         # A comparison measures the metric itself; a ready trainer that of the rows held out.
         compared = _metric(lists, metric.name)
-        value = pc.coalesce(compared, _metric(lists, _HOLDOUT + metric.name)).take(places)
+        found = pc.coalesce(compared, _metric(lists, _HOLDOUT + metric.name))
+        # By whom the user's own of this name was measured, nobody knows what ours was.
+        by = measured["by"].combine_chunks()
+        others = [name for name in by.unique().to_pylist() if _has_own(name, metric, store)]
+        is_other = pc.is_in(by, value_set=pa.array(others, pa.string()))
+        value = pc.if_else(is_other, pa.scalar(None, pa.float64()), found).take(places)
         held_out = _metric(lists, f"{_HOLDOUT}rows").cast(pa.int64())
         counts = measured["rows"].combine_chunks()
         rows = pc.if_else(pc.is_valid(compared), counts, held_out).take(places)
@@ -362,13 +369,38 @@ def _with_values(
 
 
 def _measured(models: ModelSet, store: Store) -> pa.Table:
-    """Return metrics and rows of models: at promotion, or of the training."""
+    """Return metrics and rows of models, at promotion or of the training, and the run that says so.
+
+    The columns are owner, rows, metrics and by.
+    """
     if models.name.startswith(CATALOG_SCHEME):
         table = Catalog.open(models.name, store).table
-        return table.select(["owner", "rows", "metrics"])
-    ledger = Run.open(models.name.removeprefix(RUN_SCHEME), store).ledger
+        compared = pc.fill_null(table["comparison"], "")
+        by = pc.if_else(pc.equal(compared, ""), table["run_id"], compared)
+        return table.select(["owner", "rows", "metrics"]).append_column("by", by)
+    name = models.name.removeprefix(RUN_SCHEME)
+    ledger = Run.open(name, store).ledger
     ledger = ledger.select(["partition_id", "rows", "metrics"])
-    return ledger.rename_columns(["owner", "rows", "metrics"])
+    ledger = ledger.rename_columns(["owner", "rows", "metrics"])
+    return ledger.append_column("by", pa.repeat(name, ledger.num_rows))
+
+
+def _has_own(name: str | None, metric: Metric, store: Store) -> bool:
+    """Whether a training run, or a comparison, went by a function named like a metric of ours."""
+    try:
+        run = Run.open((name or "").partition("@")[0], store)
+        document, arguments = document_of(run), arguments_of(run)
+    except PartwiseError:
+        return False  # It is gone, or damaged: nobody says so.
+    trainer = arguments.get("trainer")
+    settings = trainer if isinstance(trainer, dict) else arguments
+    if "trainer" in arguments or "metric" in arguments:
+        asked = settings.get("metric")
+        names = [asked] if isinstance(asked, str) and names_function(asked) else []
+    else:
+        # It was no call that another process can repeat: its functions are known by name.
+        names = [part for part in document.code_parts or {} if part.startswith("function ")]
+    return metric.name in (re.split(r"[.:]", each)[-1] for each in names)
 
 
 def _metric(lists: pa.MapArray, name: str) -> pa.Array:

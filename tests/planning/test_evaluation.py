@@ -1,10 +1,15 @@
 """What an evaluation knows of models before any work."""
 
+from typing import Any
+
 import pyarrow as pa
+import pytest
 
 from partwise.evaluation.scores import find_metric
 from partwise.planning.evaluation import _with_values
 from partwise.runs.stored_models import MODELS, ModelSet
+from partwise.store.store import Store
+from tests.run_maker import RunMaker
 
 
 def test_what_a_built_in_metric_was_is_not_what_a_function_of_its_name_was(local_store):
@@ -19,3 +24,43 @@ def test_what_a_built_in_metric_was_is_not_what_a_function_of_its_name_was(local
         found.select(["value_then", "rows_then"]).to_pylist()
         == [{"value_then": None, "rows_then": None}] * 2
     )
+
+
+def trained_with(trainer: Any) -> dict[str, Any]:
+    """Return a call whose trainer another process can import."""
+    return {"call": {"flow": "train_models", "arguments": {"trainer": trainer}}}
+
+
+@pytest.mark.parametrize(
+    ("known", "value"),
+    [
+        (trained_with({"kind": "best", "metric": "mae"}), 7.0),
+        (trained_with({"kind": "lightgbm"}), 7.0),
+        (trained_with("shop.models:fit"), 7.0),
+        (trained_with({"kind": "best", "metric": "shop.scores:rmse"}), 7.0),
+        (trained_with({"kind": "best", "metric": "shop.scores:mae"}), None),
+        # Functions of a script are not written down but by their fingerprints.
+        (
+            {
+                "call_known": {"flow": "train_models", "arguments": {}},
+                "code_parts": {"function __main__:scored.<locals>.mae": "0"},
+            },
+            None,
+        ),
+        ({"code_parts": {"trainer=": "0", "function __main__:fit": "1"}}, 7.0),
+    ],
+)
+def test_a_function_that_chose_models_is_not_the_built_in_metric_of_its_name(
+    local_store: Store, known: dict[str, Any], value: float | None
+) -> None:
+    maker = RunMaker(local_store, "night", kind="train", metric="holdout_mae")
+    maker.begin(**known)
+    maker.commit(("a", "DONE", 7.0))
+    ledger = maker.end(1).ledger
+    models = pa.table(
+        {field.name: pa.nulls(1, field.type) for field in MODELS}
+        | {"owner": ledger["partition_id"]}
+    )
+    of_run = ModelSet(name="run://night", key_columns=maker.columns, models=models)
+    found = _with_values(of_run, maker.columns, find_metric("mae"), local_store).models
+    assert found["value_then"].to_pylist() == [value]
