@@ -75,7 +75,12 @@ class Scale:
 
 
 def scale_of(values: np.ndarray) -> Scale:
-    """Return the axis that shows finite values best: logarithmic where they spread wide."""
+    """Return the axis that shows finite values best: logarithmic where they spread wide.
+
+    Of no values it goes from 0 to 1.
+    """
+    if not len(values):
+        return Scale(low=0.0, high=1.0)
     low, high = float(values.min()), float(values.max())
     if low > 0 and high / low > _WIDE:
         return Scale(low=low, high=high, is_log=True)

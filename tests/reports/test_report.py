@@ -2,6 +2,7 @@
 
 import json
 import time
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -255,3 +256,36 @@ def test_what_other_programs_read_of_a_report_is_its_generation(make_ledger) -> 
     meta = check(render_report(make_ledger.complete([done("a")]))).of("meta")
     assert {"name": "partwise-generation", "content": "1 complete"} in meta
     assert json.dumps(meta).count("http") == 1  # http-equiv: nothing is loaded from anywhere
+
+
+def compared(**arguments: Any) -> dict[str, Any]:
+    """What a comparison of two runs was called with."""
+    known = {"candidates": ["run://first@1", "run://second@1"], **arguments}
+    return {"call": {"flow": "compare_models", "arguments": known}}
+
+
+def test_a_comparison_in_which_nobody_has_a_value_says_so(make_ledgers) -> None:
+    maker = make_ledgers(kind="compare")
+    rows = [done("a", status="SKIPPED", reason="no labels", metrics={"unlabelled_rows": 10.0})]
+    page = check(render_report(maker.complete(rows, **compared(metric="mae"))))
+    assert "second against first" in page.text
+    assert "No partition has a value of both." in page.text
+
+
+def test_an_evaluation_of_models_of_which_nobody_knows_how_good_they_were(make_ledgers) -> None:
+    arguments = {
+        "inference_run_id": "i",
+        "label": "y",
+        "metric": "mae",
+        "worse_by": 0.2,
+        "confidence": 0.99,
+        "min_rows": 30,
+    }
+    maker = make_ledgers(kind="evaluate")
+    metrics = {"mae": 1.0, "labelled_rows": 60.0, "model_level": 0.0}
+    run = maker.complete(
+        [done("a", metrics=metrics)],
+        call={"flow": "evaluate_predictions", "arguments": arguments},
+    )
+    page = check(render_report(run))
+    assert "1 have models of which nobody knows how good they were" in page.text
