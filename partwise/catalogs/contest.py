@@ -146,7 +146,7 @@ def _contest(kind: type[Contest], run: Run) -> Contest:
             "compare_models."
         )
     generation = run.generation if run.shown is None else run.shown.generation
-    found = Measured.of(run)
+    found = Measured.of(run, (COUNTED, UNLABELLED, LOST, SEEN, FAILED, CONFIDENCE, MARGIN))
     column = found.column
     references = tuple(map(str, found.arguments["candidates"]))
     ledger, names = run.ledger, tuple(map(candidate_name, references))

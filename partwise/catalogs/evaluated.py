@@ -53,6 +53,9 @@ DRIFT = "drift/"
 """Begins the metrics that say how features of the key drifted."""
 TESTS = f"{DRIFT}tests"
 """Features that were compared with those of the training."""
+_COUNTS = (PREDICTED, LABELLED, PENDING, LOST, UNPREDICTED, CORRECTED)
+_OTHERS = (*_COUNTS, VALUE_THEN, ROWS_THEN, CONFIDENCE, LEVEL, DRIFT.removesuffix("/"))
+"""What its ledger has besides the metric itself."""
 _DRIFT = ("p_value", "psi", "psi_by_chance", "missing_then", "missing_now", "new_categories")
 _TIME = pa.timestamp("us", tz="UTC")
 DRIFT_LEVEL = 0.01
@@ -272,7 +275,7 @@ def nights_of(run: Run, partition_ids: Sequence[str]) -> Nights:
     of the same key columns, label, metric and direction. At most `MOST_NIGHTS` are read, and fewer
     where they have many keys: `MOST_CELLS` rows of ledgers in all.
     """
-    own = Measured.of(run)
+    own = Measured.of(run, _OTHERS)
 
     def is_same(other: Measured) -> bool:
         return other.metric == own.metric and all(
@@ -293,7 +296,7 @@ def nights_of(run: Run, partition_ids: Sequence[str]) -> Nights:
     read = own.keys.num_rows
     for earlier in earlier_runs(run, MOST_NIGHTS - 1):
         with suppress(PartwiseError):  # removed meanwhile, or damaged
-            found = Measured.of(earlier)
+            found = Measured.of(earlier, _OTHERS)
             read += found.keys.num_rows
             if read > MOST_CELLS:
                 break
@@ -308,10 +311,9 @@ def _evaluated(kind: type[Evaluated], run: Run) -> Evaluated:
         raise InputError(
             f"The run {run.run_id!r} is of the kind {run.kind!r}: name one of evaluate_predictions."
         )
-    found = Measured.of(run)
+    found = Measured.of(run, _OTHERS)
     arguments, column = found.arguments, found.column
     tests = int(np.nansum(column(TESTS)))
-    names = (PREDICTED, LABELLED, PENDING, LOST, UNPREDICTED, CORRECTED)
     return kind(
         run_id=run.run_id,
         inference_run_id=str(arguments["inference_run_id"]),
@@ -327,7 +329,7 @@ def _evaluated(kind: type[Evaluated], run: Run) -> Evaluated:
         values_then=column(VALUE_THEN),
         rows_then=column(ROWS_THEN),
         confidences=column(CONFIDENCE),
-        counts={name: column(name, 0).astype(np.int64) for name in names},
+        counts={name: column(name, 0).astype(np.int64) for name in _COUNTS},
         levels=column(LEVEL, -1).astype(np.int64),
         is_done=found.is_done,
         drift=_drift(found.metrics, tests),

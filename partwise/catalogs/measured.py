@@ -1,6 +1,6 @@
 """What a run that measured models keeps of each key: the metrics of its ledger, as columns."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,8 @@ class Measured:
     """The metrics of n keys, and by which of them models are judged."""
 
     arguments: Mapping[str, Any]
+    metric: str
+    """The name of what tells better models: of a function, without that of its module."""
     keys: pa.Table
     """The key columns, named as in a ledger, and partition_id."""
     is_done: np.ndarray
@@ -39,21 +41,26 @@ class Measured:
     """By name: the rows that have it, ascending, and their values."""
 
     @classmethod
-    def of(cls, run: Run) -> "Measured":
-        """Read the ledger of a run."""
-        ledger = run.ledger
+    def of(cls, run: Run, others: Collection[str]) -> "Measured":
+        """Read the ledger of a run.
+
+        `others` are its metrics besides the one that models are judged by, up to a "/".
+        """
+        ledger, arguments = run.ledger, arguments_of(run)
+        metrics = {name: (rows, values) for name, rows, values in metric_values(ledger)}
+        asked = arguments.get("metric")
+        if asked is None:
+            # A function of a script, which no other process can import, is not written down.
+            asked = next((each for each in map(_stem, metrics) if each not in others), "metric")
+        elif not asked.startswith("pinball"):
+            asked = asked.rpartition(":")[2]
         return cls(
-            arguments=arguments_of(run),
+            arguments=arguments,
+            metric=asked,
             keys=ledger.select([*key_names(ledger.column_names), "partition_id"]),
             is_done=pc.equal(ledger["status"], PartitionStatus.DONE).to_numpy(),
-            metrics={name: (rows, values) for name, rows, values in metric_values(ledger)},
+            metrics=metrics,
         )
-
-    @property
-    def metric(self) -> str:
-        """The name of what tells better models: of a function, without that of its module."""
-        name = str(self.arguments["metric"])
-        return name if name.startswith("pinball") else name.rpartition(":")[2]
 
     @property
     def maximized(self) -> bool:
@@ -67,3 +74,7 @@ class Measured:
             rows, values = self.metrics[name]
             dense[rows] = values
         return dense
+
+
+def _stem(name: str) -> str:
+    return name.partition("/")[0]

@@ -14,8 +14,11 @@ from partwise.catalogs.evaluated import (
     WORSE,
     Evaluated,
 )
+from partwise.catalogs.measured import Measured
 from partwise.errors import GateError
 from partwise.planning.nights import check_gate, needs_attention
+from partwise.store.store import Store
+from tests.run_maker import RunMaker
 
 N = np.nan
 
@@ -84,3 +87,22 @@ def test_a_key_that_could_not_be_evaluated_is_told_of_and_not_trained() -> None:
     ]
     assert needs_attention(evaluated(is_done=[False]))
     assert not needs_attention(evaluated(is_done=[True]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "metric", "expected"),
+    [
+        ({"metric": "shop.scores:loss"}, "loss", "loss"),
+        ({"metric": "pinball:0.9"}, "pinball:0.9", "pinball:0.9"),
+        # A function of a script is not written down.
+        ({}, "loss/run-2", "loss"),
+        ({}, "trained_on/run-2", "metric"),
+    ],
+)
+def test_the_metric_has_its_name_where_it_is_a_function_of_a_script(
+    local_store: Store, arguments: dict[str, Any], metric: str, expected: str
+) -> None:
+    maker = RunMaker(local_store, "night", kind="compare", metric=metric)
+    maker.begin(call_known={"flow": "compare_models", "arguments": arguments})
+    maker.commit(("a", "DONE", 7.0))
+    assert Measured.of(maker.end(1), ("trained_on",)).metric == expected
