@@ -330,6 +330,15 @@ def test_params_of_a_partition_are_for_statsforecast_too(monkeypatch):
     assert train(trainer, table, season_length=7).model.values[0] == 7
     with pytest.raises(InputError, match="Given of statsforecast has no parameter 'season'"):
         train(trainer, table, season=7)
+    # Before any work: of settings that are searched, and of its own.
+    tuned = Tuned(trainer, {"season": choice([2, 7])}, trials=2)
+    own = StatsForecast("Given", **BY_DAY, params={"season": 7})
+    for wrong in (tuned, own):
+        with pytest.raises(InputError, match="Given of statsforecast has no parameter 'season'"):
+            wrong.check(table.schema)
+    Tuned(trainer, {"season_length": choice([2, 7])}, trials=2).check(table.schema)
+    with pytest.raises(InputError, match="Mean has no parameters, and is given 'x'"):
+        Tuned(Mean(label="y"), {"x": choice([2, 7])}).check(table.schema)
 
 
 def test_an_infinite_time_is_none():

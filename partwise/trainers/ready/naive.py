@@ -87,6 +87,14 @@ class PlainTrainer(ScoredTrainer):
         """Return the partition's share of the run's params, and what a trial sets over it."""
         return {k: v for k, v in rows.context.params.items() if v is not None} | dict(settings)
 
+    def check_settings(self, names: Collection[str]) -> None:
+        """Refuse names that no partition and no trial can set: there are none that could."""
+        if names:
+            raise InputError(
+                f"{type(self).__name__} has no parameters, and is given "
+                f"{names_in_words(sorted(names))}."
+            )
+
     @abstractmethod
     def _fit(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,7 +19,13 @@ from partwise.tables.column_names import names_in_words
 from partwise.trainers.ready.naive import MOST_GAPS, ForecastTrainer, PreparedPlain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
+
+    import pyarrow as pa
+
+
+class _NotInstalledError(InputError):
+    """The package is not here."""
 
 
 class StatsForecast(ForecastTrainer):
@@ -75,6 +82,45 @@ class StatsForecast(ForecastTrainer):
         """Nothing: it brings polars, which starts a thread that a fork would lack."""
         return ()
 
+    def check(
+        self,
+        schema: pa.Schema,
+        empty_columns: frozenset[str] = frozenset(),
+        key_columns: Sequence[str] | None = None,
+    ) -> None:
+        """Refuse settings that do not fit the data; parameters that the class lacks too.
+
+        See `Trainer.check`.
+        """
+        super().check(schema, empty_columns, key_columns)
+        self.check_settings(self.params)
+
+    def check_settings(self, names: Collection[str]) -> None:
+        """Refuse parameters that the class does not have."""
+        if not names:
+            return  # statsforecast takes seconds to import
+        with suppress(_NotInstalledError):  # the packages of the run may have it
+            self._check_known(names, inspect.signature(self._class()).parameters)
+
+    def _check_known(self, names: Collection[str], known: Collection[str]) -> None:
+        if unknown := [name for name in names if name not in known]:
+            raise InputError(
+                f"{self.model} of statsforecast has no parameter {names_in_words(unknown)}."
+                f"{did_you_mean(unknown[0], known)}"
+            )
+
+    def _class(self) -> type[Any]:
+        try:
+            from statsforecast import models
+        except ImportError as error:
+            raise _NotInstalledError(
+                "StatsForecast needs the package statsforecast: install partwise[statsforecast]."
+            ) from error
+        kind = getattr(models, self.model, None)
+        if not isinstance(kind, type):
+            raise InputError(f"statsforecast.models has no class {self.model!r}.")
+        return kind
+
     def _fit(
         self,
         rows: PreparedPlain,
@@ -101,25 +147,13 @@ class StatsForecast(ForecastTrainer):
         return ForecastModel(time=time, scale=scale, values=values, repeats=False)
 
     def _forecast(self, series: np.ndarray, horizon: int, params: Mapping[str, Any]) -> np.ndarray:
-        try:
-            from statsforecast import models
-        except ImportError as error:
-            raise InputError(
-                "StatsForecast needs the package statsforecast: install partwise[statsforecast]."
-            ) from error
-        kind = getattr(models, self.model, None)
-        if not isinstance(kind, type):
-            raise InputError(f"statsforecast.models has no class {self.model!r}.")
+        kind = self._class()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             # Some classes, such as Naive, know no season.
             known = inspect.signature(kind).parameters
             if params["season_length"] == 1 and "season_length" not in known:
                 params = {name: params[name] for name in params if name != "season_length"}
-            if unknown := [name for name in params if name not in known]:
-                raise InputError(
-                    f"{self.model} of statsforecast has no parameter {names_in_words(unknown)}."
-                    f"{did_you_mean(unknown[0], known)}"
-                )
+            self._check_known(params, known)
             forecast = kind(**params).forecast(y=series, h=horizon)
         return np.asarray(forecast["mean"], dtype=np.float64)
