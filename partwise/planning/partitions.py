@@ -11,7 +11,7 @@ from partwise.calls.call import ExecutedCall, KeyedCall
 from partwise.calls.intent import describe_intent
 from partwise.calls.partitions import FunctionCall, InferCall, MapCall, TrainCall
 from partwise.choices import ASKS_PREVIOUS, SKIPS, NullKeys
-from partwise.engine.driver.params import given_params
+from partwise.engine.driver.params import given_params, values_of
 from partwise.engine.driver.plan import Plan
 from partwise.engine.infer_work import InferWork
 from partwise.engine.trained_models import models_fingerprint
@@ -120,6 +120,8 @@ def prepare_training(
     serde = resolve_serde(call.serde)
     refuse_unkept(function, serde)
     call = replace(prepared(call, names, keys), serde=serde)
+    if isinstance(function, Best):
+        function.check_params(source.schema, values_of(call.params, keys))
     plan = plan_of(
         call,
         source,

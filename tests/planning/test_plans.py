@@ -47,7 +47,7 @@ from partwise.shuffle.plan import shard_rows
 from partwise.sources.opening import open_source
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import KeyClass, KeyColumn, key_columns
-from partwise.trainers import Best, LightGBMTrainer, Linear, Mean, Tuned
+from partwise.trainers import Best, LightGBMTrainer, Linear, Mean, SeasonalNaive, Tuned
 from partwise.transformers.collection import TransformersExport
 from partwise.tuning.space import loguniform
 from tests.flows.inference_functions import fit_mean as fit
@@ -86,6 +86,34 @@ def test_a_candidate_without_its_library_is_refused(monkeypatch):
     environment = ResolvedEnvironment(name="mine", python="3.11", platform="linux")
     call = TrainCall(ROWS, "key", trainer, run_id="run")
     assert prepare_training(call, open_source(ROWS), packages=environment)
+
+
+SEASONAL = SeasonalNaive(time="day", season=7)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "params", "message"),
+    [
+        (
+            [Mean(), SEASONAL],
+            {"a": {"num_leaves": 7}},
+            "candidate 'seasonal_naive' cannot take 'num_leaves' of params: SeasonalNaive has no",
+        ),
+        ([Mean(), SEASONAL], {"a": {"mean": {"season": 7}}}, "Mean has no parameters, and is"),
+        ([Mean(), SEASONAL], {"a": {"seasonal_naive": 7}}, "7 for the candidate 'seasonal_naive'"),
+        ([Mean(), SEASONAL], pa.table({"key": ["a"], "saeson": [7]}), "'saeson'"),
+        ([Tuned(SEASONAL, {"season": 2}), Mean()], {"a": {"x": 1}}, "'tuned_seasonal_naive'"),
+        ([Mean(), SEASONAL, fit], {"a": {"season": 5, "fit_mean": {"x": 1}}}, ""),
+        ([Mean(), SEASONAL], pa.table({"key": ["a"], "season": [7], "x": [None]}), ""),
+    ],
+)
+def test_what_a_candidate_does_not_know_is_refused_before_any_work(candidates, params, message):
+    trainer = Best(candidates, label="sales")
+    if not message:
+        assert training(trainer, params=params)
+        return
+    with pytest.raises(InputError, match=message):
+        training(trainer, params=params)
 
 
 @pytest.mark.parametrize("libraries", [7, "sales", ("nowhere.at.all",), {"books": ["a.b"]}])

@@ -37,6 +37,15 @@ def given_params(params: Any, columns: Sequence[KeyColumn]) -> Any:
     return None if isinstance(params, Mapping) and not params else params
 
 
+def values_of(params: Any, columns: Sequence[KeyColumn]) -> Sequence[Mapping[str, Any]]:
+    """Return the parameters of each partition that has any, as `shard_params` takes them."""
+    if params is None:
+        return []
+    if isinstance(params, Mapping):
+        return _of_mapping(params, columns)[2]
+    return _of_table(_params_table(params), columns)[2]
+
+
 def shard_params(
     params: Any,
     columns: Sequence[KeyColumn],

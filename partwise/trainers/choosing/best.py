@@ -19,6 +19,7 @@ from partwise.evaluation import Backtest, Evaluation, HoldoutFraction
 from partwise.evaluation.scores import Metric, check_metric, find_metric
 from partwise.outcomes import Result, Skip
 from partwise.settings import kind_field
+from partwise.trainers.choosing.candidate_params import check_params, params_of
 from partwise.trainers.choosing.choice import (
     Choice,
     Chooser,
@@ -42,7 +43,7 @@ from partwise.trainers.scored import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -261,6 +262,10 @@ class Best(HoldoutTrainer):
                     "be compared."
                 )
 
+    def check_params(self, schema: pa.Schema, params: Iterable[Mapping[str, Any]]) -> None:
+        """Refuse parameters of partitions that a candidate does not know, before any work."""
+        check_params(self._named(schema), params)
+
     def reads(self, schema: pa.Schema) -> list[str] | None:
         """Return the columns that any candidate looks at; None: one may look at all."""
         names = [self._label_of(schema), *self.evaluation.columns]
@@ -303,7 +308,7 @@ class Best(HoldoutTrainer):
         rows = DataConnector(table)
         answers = []
         for name, candidate in named.items():
-            own = context.with_params(_params_of(name, named, context.params), uploads=True)
+            own = context.with_params(params_of(name, named, context.params), uploads=True)
             answers.append(_ask(name, candidate, rows, own, question))
         kept, answers = self._keep(answers, question)
         context.upload(_document(answers, kept), ARTIFACT)
@@ -387,13 +392,6 @@ class Best(HoldoutTrainer):
                 update["classes"] = self.classes
             return given.model_copy(update=update)
         return as_candidate(given, self._label_of(schema), self.classes, self.predict)
-
-
-def _params_of(name: str, named: dict[str, Any], params: Any) -> dict[str, Any]:
-    """Return the parameters of a partition that are for one candidate, over those for all."""
-    own = params.get(name)
-    of_all = {key: value for key, value in params.items() if key not in named}
-    return {**of_all, **own} if isinstance(own, dict) else of_all
 
 
 def _ask(
