@@ -44,6 +44,7 @@ from partwise.runs.own_checksums import check_own_signature
 from partwise.store.lease import held_claim
 from partwise.store.signing import check_signed, given_key, is_configured, sign, verify
 from partwise.store.store import Store
+from partwise.tables.categories import without_orders
 from partwise.tables.dictionaries import without_views
 
 READ_THREADS = 8
@@ -369,8 +370,9 @@ def output_rows(content: bytes, where: str, sha256: str | None, rows: int) -> pa
         raise IntegrityError(
             f"{where} has {table.num_rows:,} rows, and the ledger speaks of {rows:,}; {remedy}"
         )
-    # Earlier releases wrote views as they were.
-    return without_views(table)
+    # Earlier releases wrote views as they were, and as ordered what partitions had one after the
+    # other.
+    return without_orders(without_views(table))
 
 
 def are_there(ledger: pa.Table, files: set[str]) -> pa.Array:

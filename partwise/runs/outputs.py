@@ -20,6 +20,7 @@ from partwise.runs.documents import run_path, sha256_of
 from partwise.runs.ledger import write_table
 from partwise.runs.run import Run
 from partwise.store.store import Store
+from partwise.tables.categories import without_orders
 from partwise.tables.dictionaries import without_views
 
 _END_BYTES = 64 << 10
@@ -55,7 +56,7 @@ def _read_schema(run: Run, name: str) -> pa.Schema:
             if len(tail) < needed <= size:
                 tail = run.store.read_range(path, size - needed, needed)
             schema = pq.read_schema(pa.BufferReader(tail)).remove_metadata()
-            return without_views(schema.empty_table()).schema
+            return without_orders(without_views(schema.empty_table())).schema
         except FileNotFoundError:
             continue
         except (pa.ArrowException, OSError) as error:

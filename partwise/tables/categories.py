@@ -81,6 +81,15 @@ def without_order(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, kind)
 
 
+def without_orders(rows: pa.Table) -> pa.Table:
+    """Return rows of which no dictionary column says that its categories have an order."""
+    for index, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type) and field.type.ordered:
+            column = without_order(rows.column(index))
+            rows = rows.set_column(index, field.with_type(column.type), column)
+    return rows
+
+
 def categories_of_rows(table: pa.Table, left_out: tuple[str, ...]) -> pa.Table | None:
     """Return what `with_categories_of` needs to give the codes of these rows to others.
 

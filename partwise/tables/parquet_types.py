@@ -87,7 +87,8 @@ def storable(rows: pa.Table) -> pa.Table:
     """Bring the rows that a function returned into types that Parquet gives back as they were.
 
     Of dictionaries it gives back those of text and bytes; others would come back as the numbers
-    in which their values are stored.
+    in which their values are stored. A file has the rows of many partitions, each with values of
+    its own: one after the other they are in no order, and more than codes of one byte can count.
     """
     rows = without_views(rows)
     for index, field in enumerate(rows.schema):
@@ -96,7 +97,12 @@ def storable(rows: pa.Table) -> pa.Table:
             plain = pa.chunked_array(chunks, plain_storage(field.type))
             rows = rows.set_column(index, field.with_type(plain.type), plain)
         elif pa.types.is_dictionary(field.type):
+            kind = pa.dictionary(pa.int32(), field.type.value_type)
             chunks = [without_null_values(chunk) for chunk in rows.column(index).chunks]
-            rows = rows.set_column(index, field, pa.chunked_array(chunks, field.type))
+            chunks = [
+                pa.DictionaryArray.from_arrays(chunk.indices.cast(pa.int32()), chunk.dictionary)
+                for chunk in chunks
+            ]
+            rows = rows.set_column(index, field.with_type(kind), pa.chunked_array(chunks, kind))
     check_writable(rows.schema, "The function returned")
     return rows

@@ -1,6 +1,7 @@
 """Frames that a function returns: with the values that they have as sources, or refused by name."""
 
 from decimal import Decimal
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -38,7 +39,38 @@ def test_a_null_among_the_values_of_a_returned_dictionary_is_a_null(ordered):
     column = pa.DictionaryArray.from_arrays(codes, values, ordered=ordered)
     found = kept(pa.table({"x": column}))
     assert found.to_pylist() == ["a", None, "b"]
-    assert found.type.ordered is ordered
+    assert not found.type.ordered
+
+
+def of_partition(values, order, **options):
+    """Rows of a partition with categories of pandas: codes of one byte, and no value of others."""
+    frame = pd.DataFrame({"x": pd.Categorical(values, order, **options)})
+    return produce_rows(frame, KEYS, ["key"], None, "value").rows
+
+
+def test_categories_that_partitions_order_each_for_itself_have_no_order_in_one_file():
+    parts = [
+        of_partition(["low", "high"], ["low", "high"], ordered=True),
+        of_partition(["mid"], ["low", "mid", "high"], ordered=True),
+    ]
+    found = output_rows(write_table(pa.concat_tables(parts)), "rows", None, 3)["x"]
+    assert found.to_pylist() == ["low", "high", "mid"]
+    assert not found.type.ordered
+
+
+def test_the_order_that_an_earlier_release_gave_such_a_file_is_none():
+    column = pa.array(["low", "high", "mid"]).dictionary_encode()
+    column = pa.DictionaryArray.from_arrays(column.indices, column.dictionary, ordered=True)
+    found = output_rows(write_table(pa.table({"x": column})), "rows", None, 3)["x"]
+    assert found.to_pylist() == ["low", "high", "mid"]
+    assert not found.type.ordered
+
+
+def test_partitions_have_more_categories_together_than_one_byte_can_count():
+    names = [[f"{part}-{number}" for number in range(100)] for part in range(3)]
+    rows = pa.concat_tables([of_partition(each, each) for each in names])
+    found = output_rows(write_table(rows), "rows", None, 300)["x"]
+    assert found.to_pylist() == list(chain(*names))
 
 
 @pytest.mark.parametrize(
