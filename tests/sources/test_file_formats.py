@@ -204,6 +204,20 @@ def test_a_row_group_whose_columns_have_few_pages_is_read_at_once(
     assert np.concatenate([batch.column(0) for batch in batches]).tolist() == values.tolist()
 
 
+@pytest.mark.parametrize("written", [True, ["other"], False], ids=str)
+def test_an_order_of_categories_counts_where_the_file_has_it(tmp_path, written):
+    values = pa.DictionaryArray.from_arrays(
+        pa.array([2, 0], pa.int8()), pa.array(["low", "mid", "high"]), ordered=True
+    )
+    path = str(tmp_path / "x.parquet")
+    # Without a dictionary Arrow says high < low, as values come.
+    pq.write_table(pa.table({"other": ["a", "b"], "x": values}), path, use_dictionary=written)
+    source = open_source(path)
+    assert source.schema.field("x").type.ordered is (written is True)
+    found = pa.Table.from_batches(source.batches(), source.schema)["x"]
+    assert found.to_pylist() == ["high", "low"]
+
+
 def test_orc_keeps_its_types(tmp_path):
     table = pa.table(
         {

@@ -368,13 +368,32 @@ def _parquet_head(file: FoundFile) -> FileHead:
     check_unique_names(parquet.schema_arrow.names)
     encrypted = _check_footer(parquet)
     return FileHead(
-        schema=parquet.schema_arrow,
+        schema=_with_known_orders(parquet, encrypted),
         rows=parquet.metadata.num_rows,
         column_bytes=_parquet_bytes(parquet, encrypted),
         metadata=parquet.metadata,
         encrypted=encrypted,
         pieces=parquet.metadata.num_row_groups,
     )
+
+
+def _with_known_orders(parquet: pq.ParquetFile, encrypted: frozenset[str]) -> pa.Schema:
+    """Return the schema, without the order of categories of which a row group has no dictionary.
+
+    The schema says that there was one, and the dictionary which: without it (`use_dictionary` of
+    pyarrow, other writers) Arrow takes the order in which values occur for it.
+    """
+    schema, metadata = parquet.schema_arrow, parquet.metadata
+    for leaf, name in enumerate(columns_of_leaves(schema)):
+        place = schema.get_field_index(name)
+        field = schema.field(place)
+        if not pa.types.is_dictionary(field.type) or not field.type.ordered or name in encrypted:
+            continue
+        groups = (metadata.row_group(group) for group in range(metadata.num_row_groups))
+        if not all(group.column(leaf).has_dictionary_page for group in groups if group.num_rows):
+            kind = pa.dictionary(field.type.index_type, field.type.value_type)
+            schema = schema.set(place, field.with_type(kind))
+    return schema
 
 
 def _check_footer(parquet: pq.ParquetFile) -> frozenset[str]:
