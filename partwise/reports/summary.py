@@ -32,6 +32,7 @@ from partwise.runs.ledger import (
 )
 from partwise.runs.run import Run
 from partwise.runs.trials import best_of, read_trials
+from partwise.tables.keys.key_classes import KeyClass
 
 _FAILURE = (
     "partition_id",
@@ -175,7 +176,11 @@ def _told(cause: Cause) -> str:
 
 def row_key(run: Run, row: Mapping[str, Any]) -> str:
     """Return the key of a ledger's row as `--key` takes it."""
-    return key_text([row[f"{KEY_PREFIX}{column.name}"] for column in run.key_columns])
+    values = [row[f"{KEY_PREFIX}{column.name}"] for column in run.key_columns]
+    pairs = zip(values, run.key_columns, strict=True)
+    if any(value is None and column.key_class is KeyClass.STRING for value, column in pairs):
+        return str(row["partition_id"])
+    return key_text(values)
 
 
 def _counts(run: Run) -> Text:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from partwise.errors import KeyClassError
 from partwise.formatting import key_text
 from partwise.runs.ledger import key_names
+from partwise.tables.column_types import is_text
 from partwise.tables.keys.partition_keys import Key, KeyClass, KeyColumn, partition_id
 
 LONGEST_DIGITS = 14
@@ -27,7 +28,13 @@ def key_reader(ledger: pa.Table) -> Callable[[int], str]:
 
 
 def row_key_text(keys: pa.Table, row: int) -> str | None:
-    """Return the key in a row of key columns as `--key` takes it; None where Python has no such."""
+    """Return the key in a row of key columns as `--key` takes it.
+
+    None: it takes the partition_id alone, of a date that Python has not, and of a null among texts,
+    whose word is a text as well.
+    """
+    if any(is_text(column.type) and not column[row].is_valid for column in keys.columns):
+        return None
     try:
         return key_text([column[row].as_py() for column in keys.columns])
     except (ValueError, OverflowError):  # a date that Python's own cannot hold

@@ -9,7 +9,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from partwise import PartitionContext
+from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_function import (
+    dpf_run,
+)
 from partwise.errors import KeyClassError, PartitionNotFoundError
+from partwise.flows.cli.keys import find_partitions
+from partwise.reports.summary import row_key
 from partwise.runs.key_texts import key_texts, parse_key
 from partwise.runs.ledger import KEY_PREFIX
 from partwise.tables.keys.partition_keys import (
@@ -43,10 +48,7 @@ def arrays(draw: st.DrawFn, size: int) -> pa.Array:
         kinds.append((st.sampled_from(types), NANOSECONDS))
     of_kind, values = draw(st.sampled_from(kinds))
     kind = draw(of_kind)
-    # No null among texts, where its word is a text as well.
-    if kind not in (pa.string(), pa.large_string(), pa.string_view()):
-        values |= st.none()
-    drawn = draw(st.lists(values, min_size=size, max_size=size))
+    drawn = draw(st.lists(values | st.none(), min_size=size, max_size=size))
     return make(drawn, kind)
 
 
@@ -54,6 +56,7 @@ def arrays(draw: st.DrawFn, size: int) -> pa.Array:
 @given(st.integers(1, 3).flatmap(lambda n: st.lists(arrays(4), min_size=n, max_size=n)))
 @example([pa.array([1, 2, 3, 4], pa.duration("ns"))])
 @example([pa.array([10**15 + 1, 10**15 + 2], pa.timestamp("ns", "UTC")), pa.array(["a\r\n", ","])])
+@example([pa.array(["null", None, "", "null "])])
 @example([pa.array([123_456_789_012, 123_456_789_013], pa.duration("us"))])
 def test_every_key_has_a_text_of_its_own_and_is_read_from_it(drawn) -> None:
     table = pa.table({f"k{place}": array for place, array in enumerate(drawn)})
@@ -64,7 +67,7 @@ def test_every_key_has_a_text_of_its_own_and_is_read_from_it(drawn) -> None:
     texts = key_texts(pa.table(ledger).append_column("partition_id", pa.array(names)))
     assert len(set(texts)) == len(set(names))
     for key, text, name in zip(key_values(keys), texts, names, strict=True):
-        # What Python has no value for is named by its partition_id.
+        # What Python has no value for, and a null among texts, is named by its partition_id.
         if text != name:
             assert PartitionContext(key=key).key_text == text
             assert partition_id(parse_key(text, columns), columns) == name
@@ -155,3 +158,21 @@ def test_a_key_that_is_a_text_is_taken_as_it_stands(local_store) -> None:
     run = maker.end(3)
     values = [run.partition(key)["value"] for key in ("a,b", "null", None)]
     assert values == [1.0, 2.0, 3.0]
+
+
+def test_a_null_among_texts_is_not_the_text_null(local_store) -> None:
+    maker = RunMaker(local_store, keys=pa.schema([("status", pa.string())]))
+    maker.begin()
+    maker.commit(("null", "DONE", 2.0), (None, "SKIPPED", 3.0))
+    run = maker.end(2)
+    of_null = run.partition_id(None)
+    details = dpf_run.DPFRun(run.run_id, str(local_store.url)).partition_details
+    found = {
+        text: (each.status.value, each.stage_artifacts_manager.key)
+        for text, each in details.items()
+    }
+    # One that was skipped is shown as DONE.
+    assert found == {"null": ("DONE", "null"), of_null: ("DONE", None)}
+    rows = run.ledger.to_pylist()
+    assert sorted(row_key(run, row) for row in rows) == sorted(["null", of_null])
+    assert find_partitions(run, ["null", of_null]) == [run.partition_id("null"), of_null]

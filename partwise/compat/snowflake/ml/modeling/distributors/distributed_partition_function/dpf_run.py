@@ -11,8 +11,9 @@ from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_fu
 )
 from partwise.compat.snowflake.stages import stage_store
 from partwise.errors import InputError, RunCancelledError, RunFailedError, RunNotFoundError
-from partwise.formatting import key_text
 from partwise.outcomes import PartitionStatus, RunStatus
+from partwise.runs.key_texts import key_texts
+from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import Run
 
 if TYPE_CHECKING:
@@ -136,15 +137,19 @@ class DPFRun:
 
     @property
     def partition_details(self) -> dict[str, SinglePartitionDetails]:
-        """Each partition by its key as text; none before the rows are loaded."""
+        """Each partition by its key as text; none before the rows are loaded.
+
+        That of a null among texts is its partition_id.
+        """
         run = self._opened()
         if run is None:
             return {}
-        columns = [column.name for column in run.key_columns]
+        columns = [f"{KEY_PREFIX}{column.name}" for column in run.key_columns]
         details = {}
-        for row in run.partitions.select([*columns, "status"]).to_pylist():
+        rows = run.ledger.select([*columns, "status"]).to_pylist()
+        for row, text in zip(rows, key_texts(run.ledger), strict=True):
             values = [row[name] for name in columns]
-            text, status = key_text(values), PartitionStatus(row["status"])
+            status = PartitionStatus(row["status"])
             files = StageArtifactsManager(run, tuple(values) if len(values) > 1 else values[0])
             details[text] = SinglePartitionDetails(text, _SHOWN.get(status, status), files)
         return details
