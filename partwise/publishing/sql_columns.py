@@ -102,11 +102,17 @@ def refuse_columns(
     table: str, existing: pa.Schema | None, columns: Sequence[pa.Field], kind: DatabaseKind
 ) -> None:
     """Refuse columns of rows for which a table has no place; None: it is yet to be made."""
+    known: dict[str, str] = {}
     for field in columns:
         name = lower_case(field.name) if kind == "sqlite" else field.name
         if name in OWN_COLUMNS:
             raise InputError(
                 f"The rows have a column {field.name!r}, which partwise adds itself: rename it."
+            )
+        if (other := known.setdefault(name, field.name)) != field.name:
+            raise InputError(
+                f"The rows have the columns {other!r} and {field.name!r}, which are one to SQLite: "
+                "rename one of them."
             )
     if existing is not None:
         refuse_unfit(table, existing, columns, kind)

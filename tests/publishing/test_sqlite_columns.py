@@ -99,6 +99,18 @@ def test_columns_declared_for_what_they_hold_take_it(tmp_path, declared, value, 
     assert stored(path, "SELECT x FROM t") == [(found,)]
 
 
+@pytest.mark.parametrize("declared", ["", "CREATE TABLE t (run_id text, partition_id text, x)"])
+def test_columns_that_differ_in_their_case_alone_are_refused_before_any_work(
+    tmp_path, declared
+) -> None:
+    table, rows = Table("t", str(tmp_path / "t.db")), pa.table({"x": [1], "X": [2]})
+    with closing(sqlite3.connect(table.uri)) as connection:
+        connection.execute(declared)
+    for refuse in (lambda: check_table(table, list(rows.schema)), lambda: append(rows, table)):
+        with pytest.raises(InputError, match="columns 'x' and 'X', which are one to SQLite"):
+            refuse()
+
+
 @pytest.mark.parametrize(
     ("name", "values", "words"),
     [
