@@ -265,7 +265,7 @@ def _wrong(path: Path, name: str, found: Any, wanted: str) -> PackageError:
 def read_text(path: Path) -> str:
     """Return what a file of the caller's says."""
     try:
-        return path.read_text()
+        return path.read_text("utf-8-sig")  # editors of Windows begin a file with a mark
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise PackageError(f"The file {str(path)!r} cannot be read: {reason}.") from error

@@ -182,7 +182,8 @@ def _rules_of(here: Path, folder: str) -> Iterator[tuple[str, GitIgnoreSpec]]:
     for name in IGNORE_FILES:
         path = here / name
         if path.is_file():
-            yield folder, GitIgnoreSpec.from_lines(path.read_text(errors="replace").splitlines())
+            text = path.read_text("utf-8-sig", errors="replace")
+            yield folder, GitIgnoreSpec.from_lines(text.splitlines())
 
 
 def _is_ignored(name: str, rules: list[tuple[str, GitIgnoreSpec]]) -> bool:

@@ -67,6 +67,14 @@ def test_a_conda_file_is_built_once_and_is_what_its_text_is(program, tmp_path) -
     assert (other.key, other.versions) != (resolved.key, resolved.versions)
 
 
+def test_a_conda_file_that_begins_with_a_mark_of_its_encoding_is_read(program, tmp_path) -> None:
+    environment = of(tmp_path, "numpy")
+    plain = resolve(environment)
+    path = Path(environment.conda_file)
+    path.write_text(path.read_text(), "utf-8-sig")
+    assert resolve(environment).conda == plain.conda
+
+
 def test_a_conda_file_that_cannot_be_resolved_is_told_on_the_driver(program, tmp_path) -> None:
     with pytest.raises(PackageError, match=f"{program} says: ResolvePackageNotFound: - nothing-of"):
         resolve(of(tmp_path, "nothing-of-the-kind"))

@@ -123,6 +123,17 @@ def test_a_line_that_is_refused_shows_no_token(line, words, tmp_path) -> None:
     assert "***@git.example" in str(refused.value)
 
 
+def test_a_file_that_begins_with_a_mark_of_its_encoding_is_read(tmp_path):
+    for name, text in (("r.txt", "shop==1.0\n-c c.txt\n"), ("c.txt", "till==2.0\n")):
+        (tmp_path / name).write_text(text, "utf-8-sig")
+    project = tmp_path / "pyproject.toml"
+    project.write_text('[project]\ndependencies = ["desk"]\n', "utf-8-sig")
+    asked = read_requested(
+        Environment(requirements_file=str(tmp_path / "r.txt"), pyproject_file=str(project))
+    )
+    assert (asked.requirements, asked.constraints) == (["shop==1.0", "desk"], ["till==2.0"])
+
+
 def test_files_that_include_each_other_end(tmp_path) -> None:
     (tmp_path / "a.txt").write_text("shop\n-r b.txt")
     (tmp_path / "b.txt").write_text("till\n-r a.txt")

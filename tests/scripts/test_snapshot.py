@@ -71,7 +71,7 @@ def test_ignored_files_are_left_out_as_git_leaves_them_out(tmp_path):
     root = write(
         tmp_path,
         {
-            ".gitignore": "*.log\n!keep.log\nbuild/\n/top.txt\n",
+            ".gitignore": "\ufeff*.log\n!keep.log\nbuild/\n/top.txt\n",
             "main.py": "",
             "a.log": "",
             "keep.log": "",
