@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 from partwise.connector.categories import with_joinable_categories
-from partwise.errors import InputError
+from partwise.errors import ColumnError, InputError
 from partwise.tables.features import UNNAMED_INDEX
 
 if TYPE_CHECKING:
@@ -37,9 +37,25 @@ def pandas_frame(table: pa.Table, types: PandasTypes) -> "pd.DataFrame":
         import pandas
 
         frame = table.to_pandas(types_mapper=pandas.ArrowDtype, ignore_metadata=True)
-    else:
+        return frame
+    try:
         frame = _as_read(table).to_pandas()
+    except pa.ArrowNotImplementedError as error:
+        raise _formless(table, error) from error
     return frame
+
+
+def _formless(table: pa.Table, error: pa.ArrowException) -> ColumnError:
+    """Return the error of a table of which Arrow makes no frame: lists of views, for example."""
+    for field in table.schema:
+        try:
+            table.select([field.name]).to_pandas()
+        except pa.ArrowNotImplementedError:
+            return ColumnError(
+                f"Column {field.name!r} of type {field.type} has no form in pandas: leave it out, "
+                'cast it, or take types="arrow".'
+            )
+    return ColumnError(f"The rows have no form in pandas: {error}")
 
 
 def _as_read(table: pa.Table) -> pa.Table:

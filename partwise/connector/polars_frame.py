@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.errors import ColumnError
+from partwise.tables.dictionaries import holds
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,7 +26,7 @@ def polars_frame(table: pa.Table) -> "pl.DataFrame":
 
     for field in table.schema:
         # It ends with a panic over some of these (2.1), which is not an Exception.
-        if any(is_type(field.type) for is_type in _NOT_IN_POLARS) or _OFFSET(str(field.type)):
+        if holds(field.type, *_NOT_IN_POLARS) or _OFFSET(str(field.type)):
             raise ColumnError(
                 f"Column {field.name!r} of type {field.type} has no form in polars: leave it "
                 "out, or cast it."

@@ -7,7 +7,7 @@ part's end. Those of all parts are merged afterwards. Which of the values are th
 partition is decided when its shard is sorted.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,17 +55,29 @@ def plain_storage(data_type: pa.DataType) -> pa.DataType:
     return data_type
 
 
-def _holds_views(data_type: pa.DataType) -> bool:
-    kind = pa.types
-    if kind.is_nested(data_type) and not kind.is_run_end_encoded(data_type):
-        return any(_holds_views(data_type.field(i).type) for i in range(data_type.num_fields))
-    return bool(kind.is_string_view(data_type) or kind.is_binary_view(data_type))
+def holds(data_type: pa.DataType, *tests: Callable[[pa.DataType], bool]) -> bool:
+    """Whether one of the tests is true of a type, or of one within lists, structs and maps."""
+    kinds = [data_type]
+    # The list grows while the loop goes through it.
+    for kind in kinds:
+        if any(test(kind) for test in tests):
+            return True
+        if pa.types.is_map(kind):
+            kinds += [kind.key_type, kind.item_type]
+        elif pa.types.is_nested(kind) and not pa.types.is_run_end_encoded(kind):
+            kinds += [kind.field(place).type for place in range(kind.num_fields)]
+    return False
+
+
+def holds_views(data_type: pa.DataType) -> bool:
+    """Whether a type is a view of text or bytes, or has some within."""
+    return holds(data_type, pa.types.is_string_view, pa.types.is_binary_view)
 
 
 def without_views(rows: pa.Table) -> pa.Table:
     """Return rows with text and bytes laid out by offsets: views cannot be taken from."""
     for index, field in enumerate(rows.schema):
-        if _holds_views(field.type):
+        if holds_views(field.type):
             plain = _plain_field(field)
             rows = rows.set_column(index, plain, rows.column(index).cast(plain.type))
     return rows
@@ -176,10 +188,11 @@ class ColumnStorage:
         fields, shown = [], []
         for index, field in enumerate(schema):
             plain = plain_storage(field.type)
-            if pa.types.is_union(plain):
+            # Dictionaries within list views, which Arrow casts to no others.
+            if pa.types.is_union(plain) or holds(plain, pa.types.is_dictionary):
                 raise ColumnError(
                     f"Column {field.name!r} of type {plain} cannot be sharded: leave it out of "
-                    "columns, or cast it to one type."
+                    "columns, or cast it to a plain type."
                 )
             if _keeps_dictionary(field.type):
                 ordered = field.type.ordered

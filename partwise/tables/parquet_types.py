@@ -10,6 +10,8 @@ from partwise.errors import ColumnError
 from partwise.tables.column_types import has_offsets
 from partwise.tables.dictionaries import (
     decoded,
+    holds,
+    holds_views,
     plain_storage,
     without_null_values,
     without_views,
@@ -23,11 +25,24 @@ def _unwritable(serialized: bytes) -> tuple[int, str] | None:
     The schema is serialized, since one with an extension type of the user's has no hash.
     """
     for place, field in enumerate(pa.ipc.read_schema(pa.BufferReader(serialized))):
+        # Its writer says so of rows alone.
+        if holds(field.type, _lists_structs_of_views):
+            return place, "views in structs in lists cannot be sliced"
         try:
             pq.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
         except (pa.ArrowException, OSError) as error:
             return place, " ".join(str(error).split()).rstrip(".")
     return None
+
+
+def _lists_structs_of_views(kind: pa.DataType) -> bool:
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or _is_list_view(kind)):
+        return False
+    return holds(kind, lambda each: pa.types.is_struct(each) and holds_views(each))
+
+
+def _is_list_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
 
 
 def unwritable_field(schema: pa.Schema) -> tuple[pa.Field, str] | None:

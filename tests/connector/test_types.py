@@ -181,6 +181,9 @@ def test_polars_has_the_same_values(name, nulls):
         pa.decimal256(50, 2),
         pa.month_day_nano_interval(),
         pa.list_view(pa.int64()),
+        pa.list_(pa.list_view(pa.int64())),
+        pa.struct([("f", pa.decimal256(50, 2))]),
+        pa.map_(pa.string(), pa.month_day_nano_interval()),
         pa.run_end_encoded(pa.int32(), pa.int64()),
     ],
     ids=str,
@@ -188,6 +191,18 @@ def test_polars_has_the_same_values(name, nulls):
 def test_what_polars_has_not_is_named(kind):
     with pytest.raises(ColumnError, match=r"Column 'x' of type .* has no form in polars"):
         DataConnector(pa.table({"x": pa.nulls(2, kind)})).to_polars()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.list_view(pa.string_view()), pa.list_(pa.binary_view()), pa.list_(pa.decimal32(5, 1))],
+    ids=str,
+)
+def test_what_pandas_has_not_is_named(kind):
+    data = DataConnector(pa.table({"k": [1, 2], "x": pa.nulls(2, kind)}))
+    with pytest.raises(ColumnError, match=r"Column 'x' of type .* has no form in pandas"):
+        data.to_pandas()
+    assert data.to_pandas(types="arrow")["x"].isna().all()
 
 
 def test_tensors_of_times_are_counts_in_the_unit_of_the_column():

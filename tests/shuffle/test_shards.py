@@ -373,6 +373,12 @@ def test_unions_are_refused_before_anything_is_written(tmp_path):
         shard_table(pa.table({"k": [1, 2], "u": union}), ["k"], 1, tmp_path)
 
 
+def test_dictionaries_in_list_views_are_refused_before_anything_is_written(tmp_path):
+    lists = pa.array([["a"], None], pa.list_view(pa.dictionary(pa.int8(), pa.string())))
+    with pytest.raises(ColumnError, match=r"Column 'x' of type list_view.* leave it out"):
+        shard_table(pa.table({"k": [1, 2], "x": lists}), ["k"], 1, tmp_path)
+
+
 def test_default_n_shards_keeps_all_slots_busy_and_shards_small():
     assert default_n_shards(rows=0, size_bytes=0, slots=1) == 8
     assert default_n_shards(rows=1000, size_bytes=10_000, slots=2) == 16
