@@ -279,7 +279,8 @@ def nights_of(run: Run, partition_ids: Sequence[str]) -> Nights:
 
     def is_same(other: Measured) -> bool:
         return other.metric == own.metric and all(
-            other.arguments.get(name) == own.arguments.get(name) for name in ("label", "direction")
+            other.arguments.get(name) == own.arguments.get(name)
+            for name in ("label", "metric", "direction")
         )
 
     places = pa.array(partition_ids, pa.string())

@@ -243,7 +243,7 @@ def prepare_evaluation(
 
     `source` has what became true. `packages` are as `prepare_training` takes them.
     """
-    metric = find_metric(call.metric, call.direction, resolve_trainer)
+    asked, metric = call.metric, find_metric(call.metric, call.direction, resolve_trainer)
     check_metric(metric, None, is_backtest=False)
     source = values_as(source, predictions.recipe)
     theirs = predictions.key_columns
@@ -299,7 +299,10 @@ def prepare_evaluation(
         keys,
         work,
         packages=packages,
-        models=tuple(_with_values(each, keys, metric, store) for each in predictions.models),
+        models=tuple(
+            _with_values(each, keys, metric, store, _function_name(asked))
+            for each in predictions.models
+        ),
     )
 
 
@@ -343,9 +346,12 @@ def _on_columns(
 
 
 def _with_values(
-    models: ModelSet, keys: Sequence[KeyColumn], metric: Metric, store: Store
+    models: ModelSet, keys: Sequence[KeyColumn], metric: Metric, store: Store, asked: str = ""
 ) -> ModelSet:
-    """Return models with what is known of how good they were, where they are of the same keys."""
+    """Return models with what is known of how good they were, where they are of the same keys.
+
+    `asked` is the metric as another process can find it; empty: it is one of ours.
+    """
     n = models.models.num_rows
     value, rows = pa.nulls(n, pa.float64()), pa.nulls(n, pa.int64())
     # Under the name of ours stands what ours was, or nobody knows which.
@@ -356,9 +362,10 @@ def _with_values(
         # A comparison measures the metric itself; a ready trainer that of the rows held out.
         compared = _metric(lists, metric.name)
         found = pc.coalesce(compared, _metric(lists, _HOLDOUT + metric.name))
-        # By whom the user's own of this name was measured, nobody knows what ours was.
+        # Who measured another function of this name says nothing of this one.
         by = measured["by"].combine_chunks()
-        others = [name for name in by.unique().to_pylist() if _has_own(name, metric, store)]
+        runs = by.unique().to_pylist()
+        others = [name for name in runs if _has_other(name, metric.name, asked, store)]
         is_other = pc.is_in(by, value_set=pa.array(others, pa.string()))
         value = pc.if_else(is_other, pa.scalar(None, pa.float64()), found).take(places)
         held_out = _metric(lists, f"{_HOLDOUT}rows").cast(pa.int64())
@@ -385,22 +392,31 @@ def _measured(models: ModelSet, store: Store) -> pa.Table:
     return ledger.append_column("by", pa.repeat(name, ledger.num_rows))
 
 
-def _has_own(name: str | None, metric: Metric, store: Store) -> bool:
-    """Whether a training run, or a comparison, went by a function named like a metric of ours."""
+def _has_other(by: str | None, metric: str, asked: str, store: Store) -> bool:
+    """Whether a training run, or a comparison, went by another function of the metric's name."""
     try:
-        run = Run.open((name or "").partition("@")[0], store)
+        run = Run.open((by or "").partition("@")[0], store)
         document, arguments = document_of(run), arguments_of(run)
     except PartwiseError:
         return False  # It is gone, or damaged: nobody says so.
     trainer = arguments.get("trainer")
     settings = trainer if isinstance(trainer, dict) else arguments
     if "trainer" in arguments or "metric" in arguments:
-        asked = settings.get("metric")
-        names = [asked] if isinstance(asked, str) and names_function(asked) else []
+        went_by = settings.get("metric")
+        names = [went_by] if isinstance(went_by, str) and names_function(went_by) else []
     else:
         # It was no call that another process can repeat: its functions are known by name.
-        names = [part for part in document.code_parts or {} if part.startswith("function ")]
-    return metric.name in (re.split(r"[.:]", each)[-1] for each in names)
+        parts = (part.partition("function ") for part in document.code_parts or {})
+        names = [name for before, _, name in parts if not before]
+    named_so = {name for name in names if re.split(r"[.:]", name)[-1] == metric}
+    return bool(named_so) and asked not in named_so
+
+
+def _function_name(metric: Any) -> str:
+    """Return the name of a function, or what stands for one; empty: it is a metric of ours."""
+    if isinstance(metric, str):
+        return metric if names_function(metric) else ""
+    return f"{getattr(metric, '__module__', '')}:{getattr(metric, '__qualname__', '')}"
 
 
 def _metric(lists: pa.MapArray, name: str) -> pa.Array:

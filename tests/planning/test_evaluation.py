@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from partwise.evaluation.scores import find_metric
+from partwise.evaluation.scores import Metric, find_metric
 from partwise.planning.evaluation import _with_values
 from partwise.runs.stored_models import MODELS, ModelSet
 from partwise.store.store import Store
@@ -31,6 +31,21 @@ def trained_with(trainer: Any) -> dict[str, Any]:
     return {"call": {"flow": "train_models", "arguments": {"trainer": trainer}}}
 
 
+def value_then(store: Store, known: dict[str, Any], metric: Metric, *asked: str) -> list[Any]:
+    """Return what a run of one key, with a value of 7 of the metric, is known for."""
+    maker = RunMaker(store, "night", kind="train", metric=f"holdout_{metric.name}")
+    maker.begin(**known)
+    maker.commit(("a", "DONE", 7.0))
+    ledger = maker.end(1).ledger
+    models = pa.table(
+        {field.name: pa.nulls(1, field.type) for field in MODELS}
+        | {"owner": ledger["partition_id"]}
+    )
+    of_run = ModelSet(name="run://night", key_columns=maker.columns, models=models)
+    found = _with_values(of_run, maker.columns, metric, store, *asked).models
+    return found["value_then"].to_pylist()
+
+
 @pytest.mark.parametrize(
     ("known", "value"),
     [
@@ -53,14 +68,23 @@ def trained_with(trainer: Any) -> dict[str, Any]:
 def test_a_function_that_chose_models_is_not_the_built_in_metric_of_its_name(
     local_store: Store, known: dict[str, Any], value: float | None
 ) -> None:
-    maker = RunMaker(local_store, "night", kind="train", metric="holdout_mae")
-    maker.begin(**known)
-    maker.commit(("a", "DONE", 7.0))
-    ledger = maker.end(1).ledger
-    models = pa.table(
-        {field.name: pa.nulls(1, field.type) for field in MODELS}
-        | {"owner": ledger["partition_id"]}
-    )
-    of_run = ModelSet(name="run://night", key_columns=maker.columns, models=models)
-    found = _with_values(of_run, maker.columns, find_metric("mae"), local_store).models
-    assert found["value_then"].to_pylist() == [value]
+    assert value_then(local_store, known, find_metric("mae")) == [value]
+
+
+@pytest.mark.parametrize(
+    ("known", "value"),
+    [
+        (trained_with({"kind": "best", "metric": "shop.scores:loss"}), 7.0),
+        (trained_with({"kind": "best", "metric": "till.scores:loss"}), None),
+        (trained_with("shop.models:fit"), 7.0),
+        ({"code_parts": {"function shop.scores:loss": "0"}}, 7.0),
+        ({"code_parts": {"function __main__:loss": "0"}}, None),
+    ],
+)
+def test_a_function_of_another_module_is_another_metric(
+    local_store: Store, known: dict[str, Any], value: float | None
+) -> None:
+    def loss(labels: Any, predictions: Any) -> float:
+        return 0.0
+
+    assert value_then(local_store, known, find_metric(loss), "shop.scores:loss") == [value]
