@@ -306,6 +306,20 @@ class HoldoutTrainer(LabelSettings):
         return table if present.all() else table.filter(pa.array(present))
 
 
+def check_fit_on(outer: HoldoutTrainer, inner: object, what: str) -> None:
+    """Refuse a setting of a trainer within another one, which alone says what is kept.
+
+    `what` is what a message calls it. It is no part of the settings' own checks, as earlier
+    releases passed over it, and their runs are read.
+    """
+    own = getattr(inner, "fit_on", "auto") if isinstance(inner, HoldoutTrainer) else "auto"
+    if own not in ("auto", outer.fit_on):
+        raise InputError(
+            f"{what} has fit_on={own!r}, which does not count: give fit_on to "
+            f"{type(outer).__name__}, which trains the model that is kept."
+        )
+
+
 def libraries_of(trainer: object) -> tuple[str, ...]:
     """Return the libraries that a trainer of partwise trains with; of anything else, none.
 

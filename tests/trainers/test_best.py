@@ -21,6 +21,7 @@ from partwise.outcomes import Result, Skip
 from partwise.trainers import (
     READY_TRAINERS,
     Best,
+    Lagged,
     LastValue,
     LightGBMTrainer,
     Linear,
@@ -371,6 +372,41 @@ def test_settings_of_best_come_back_from_json():
 def test_wrong_settings_are_refused_at_once(wrong, reason):
     with pytest.raises(InputError, match=reason):
         wrong()
+
+
+def mae(labels, predictions):
+    return 0.0
+
+
+@pytest.mark.parametrize(
+    ("trainer", "reason"),
+    [
+        (
+            Best([Mean(fit_on="all")]),
+            "The candidate 'mean' has fit_on='all', which does not count: give fit_on to Best",
+        ),
+        (Tuned(Linear(fit_on="all"), {"alpha": 1}), "'linear' has fit_on='all'.*to Tuned"),
+        (
+            Lagged(LightGBMTrainer(fit_on="train"), lags=[1], time="day"),
+            "'lightgbm' has fit_on='train'.*to Lagged",
+        ),
+        (
+            Best([Tuned(Linear(), {"alpha": 1}, "mae")]),
+            "'tuned_linear' has the metric 'mae'.*by that of Best, 'rmse'",
+        ),
+        (Best([Tuned(Linear(), {"alpha": 1}, mae)], metric="mae"), "has the metric 'mae'"),
+        (Best([Mean(fit_on="all"), Linear()], fit_on="all"), ""),
+        (Best([Tuned(Linear(), {"alpha": 1}, "mae")], metric="mae"), ""),
+        (Best([Tuned(Linear(), {"alpha": 1}, mae)], metric=mae), ""),
+    ],
+)
+def test_a_setting_within_that_would_not_count_is_refused_before_any_work(trainer, reason):
+    trainer = trainer.model_copy(update={"label": "y"})
+    if not reason:
+        trainer.check(TABLE.schema)
+        return
+    with pytest.raises(InputError, match=reason):
+        trainer.check(TABLE.schema)
 
 
 @pytest.mark.slow

@@ -36,6 +36,7 @@ from partwise.trainers.scored import (
     OWN_TRAINERS_ONLY,
     HoldoutTrainer,
     ScoredTrainer,
+    check_fit_on,
     classes_named,
     libraries_of,
     modules_of,
@@ -245,6 +246,8 @@ class Best(HoldoutTrainer):
             self._metric(), self._known_task(), is_backtest=isinstance(self.holdout, Backtest)
         )
         for name, candidate in self._named(schema).items():
+            check_fit_on(self, candidate, f"The candidate {name!r}")
+            self._check_metric_of(name, candidate)
             if not hasattr(candidate, "check"):
                 if self.intervals:
                     raise InputError(f"The candidate {name!r} is a function: {OWN_TRAINERS_ONLY}")
@@ -261,6 +264,22 @@ class Best(HoldoutTrainer):
                     f"The candidate {name!r} predicts {own!r}, and another {label!r}: they cannot "
                     "be compared."
                 )
+
+    def _check_metric_of(self, name: str, candidate: Any) -> None:
+        """Refuse a metric of a candidate that searches, which would go by that of all."""
+        if not isinstance(candidate, Tuned) or candidate.metric == "":
+            return
+        own, of_all = candidate.scored_by, self._metric()
+        if (own.name, own.built_in, own.maximized) != (
+            of_all.name,
+            of_all.built_in,
+            of_all.maximized,
+        ):
+            raise InputError(
+                f"The candidate {name!r} has the metric {own.name!r}, which does not count: "
+                f"candidates are compared, and their settings found, by that of Best, "
+                f"{of_all.name!r}."
+            )
 
     def check_params(self, schema: pa.Schema, params: Iterable[Mapping[str, Any]]) -> None:
         """Refuse parameters of partitions that a candidate does not know, before any work."""

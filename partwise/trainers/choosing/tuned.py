@@ -33,6 +33,7 @@ from partwise.trainers.scored import (
     OWN_TRAINERS_ONLY,
     HoldoutTrainer,
     ScoredTrainer,
+    check_fit_on,
     classes_named,
     libraries_of,
     modules_of,
@@ -260,6 +261,7 @@ class Tuned(HoldoutTrainer):
         See `Trainer.check`.
         """
         super().check(schema, empty_columns, key_columns)
+        check_fit_on(self, self.trainer, f"The trainer {candidate_name(self.trainer)!r}")
         candidate = self._candidate(schema)
         if hasattr(candidate, "check"):
             candidate.check(schema, empty_columns, key_columns)

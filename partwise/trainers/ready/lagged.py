@@ -20,6 +20,7 @@ from partwise.trainers.ready.naive import MOST_GAPS, ForecastTrainer, PreparedPl
 from partwise.trainers.ready.predict import predict_ready
 from partwise.trainers.ready.scikit_learn import Linear, RandomForest
 from partwise.trainers.ready.xgboost import XGBoostTrainer
+from partwise.trainers.scored import check_fit_on
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -130,6 +131,7 @@ class Lagged(ForecastTrainer):
     ) -> None:
         """Refuse settings that do not fit the data, before any work; see `Trainer.check`."""
         super().check(schema, empty_columns, key_columns)
+        check_fit_on(self, self.trainer, f"The trainer {self.trainer.kind!r}")
         inner = self._inner(schema)
         inner.check(self._lagged_schema(schema), empty_columns, key_columns)
 
