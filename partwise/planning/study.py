@@ -248,6 +248,8 @@ def _scored_trainer(trainer: BoostingTrainer, call: TuneCall, source: Source) ->
     holdout = call.holdout
     if trainer.holdout not in (DEFAULT_HOLDOUT, holdout):
         raise InputError("Give holdout= to tune_model, which scores all trials by it.")
+    if trainer.fit_on not in ("auto", call.fit_on):
+        raise InputError("Give fit_on= to tune_model, which trains the models that are kept.")
     if call.fit_on == "train" and isinstance(holdout, CrossValidation):
         raise InputError(
             'fit_on="train" needs a last window, which a cross-validation does not have.'
