@@ -299,10 +299,7 @@ def prepare_evaluation(
         keys,
         work,
         packages=packages,
-        models=tuple(
-            _with_values(each, keys, metric, store, _function_name(asked))
-            for each in predictions.models
-        ),
+        models=tuple(_with_values(each, keys, metric, store, asked) for each in predictions.models),
     )
 
 
@@ -346,11 +343,11 @@ def _on_columns(
 
 
 def _with_values(
-    models: ModelSet, keys: Sequence[KeyColumn], metric: Metric, store: Store, asked: str = ""
+    models: ModelSet, keys: Sequence[KeyColumn], metric: Metric, store: Store, asked: Any = ""
 ) -> ModelSet:
     """Return models with what is known of how good they were, where they are of the same keys.
 
-    `asked` is the metric as another process can find it; empty: it is one of ours.
+    `asked` is the metric as the call has it: a function, its name, or the name of one of ours.
     """
     n = models.models.num_rows
     value, rows = pa.nulls(n, pa.float64()), pa.nulls(n, pa.int64())
@@ -364,8 +361,8 @@ def _with_values(
         found = pc.coalesce(compared, _metric(lists, _HOLDOUT + metric.name))
         # Who measured another function of this name says nothing of this one.
         by = measured["by"].combine_chunks()
-        runs = by.unique().to_pylist()
-        others = [name for name in runs if _has_other(name, metric.name, asked, store)]
+        runs, function = by.unique().to_pylist(), _function_name(asked)
+        others = [name for name in runs if _has_other(name, metric.name, function, store)]
         is_other = pc.is_in(by, value_set=pa.array(others, pa.string()))
         value = pc.if_else(is_other, pa.scalar(None, pa.float64()), found).take(places)
         held_out = _metric(lists, f"{_HOLDOUT}rows").cast(pa.int64())
@@ -392,7 +389,7 @@ def _measured(models: ModelSet, store: Store) -> pa.Table:
     return ledger.append_column("by", pa.repeat(name, ledger.num_rows))
 
 
-def _has_other(by: str | None, metric: str, asked: str, store: Store) -> bool:
+def _has_other(by: str | None, metric: str, function: str, store: Store) -> bool:
     """Whether a training run, or a comparison, went by another function of the metric's name."""
     try:
         run = Run.open((by or "").partition("@")[0], store)
@@ -409,11 +406,11 @@ def _has_other(by: str | None, metric: str, asked: str, store: Store) -> bool:
         parts = (part.partition("function ") for part in document.code_parts or {})
         names = [name for before, _, name in parts if not before]
     named_so = {name for name in names if re.split(r"[.:]", name)[-1] == metric}
-    return bool(named_so) and asked not in named_so
+    return bool(named_so) and function not in named_so
 
 
 def _function_name(metric: Any) -> str:
-    """Return the name of a function, or what stands for one; empty: it is a metric of ours."""
+    """Return the name of a metric that is a function; empty: it is one of ours."""
     if isinstance(metric, str):
         return metric if names_function(metric) else ""
     return f"{getattr(metric, '__module__', '')}:{getattr(metric, '__qualname__', '')}"
