@@ -21,7 +21,7 @@ from partwise.tables.keys.given_keys import (
     keys_of_url,
     keys_of_values,
 )
-from partwise.tables.keys.key_classes import KeyClass, KeyColumn
+from partwise.tables.keys.key_classes import KeyColumn
 
 OPTION = "only="
 
@@ -90,8 +90,7 @@ def _value_of(key: Any, columns: Sequence[KeyColumn]) -> Any:
     """Return a key, which is typed or sent as a text where its class is another."""
     if isinstance(key, list):  # as JSON has several values
         return tuple(key)
-    is_text = len(columns) == 1 and columns[0].key_class is KeyClass.STRING
-    return parse_key(key, tuple(columns)) if isinstance(key, str) and not is_text else key
+    return parse_key(key, tuple(columns)) if isinstance(key, str) else key
 
 
 def _run_of(text: str, store: Callable[[], Store]) -> Run | None:

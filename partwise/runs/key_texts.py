@@ -88,8 +88,7 @@ def named_partition(key: Key, columns: tuple[KeyColumn, ...]) -> str:
     Raises:
         KeyClassError: Its values are of other classes.
     """
-    is_text = len(columns) == 1 and columns[0].key_class is KeyClass.STRING
-    if isinstance(key, str) and not is_text:
+    if isinstance(key, str):
         key = parse_key(key, columns)
     if isinstance(key, tuple) and len(key) == len(columns) > 1:
         values = zip(key, columns, strict=True)
