@@ -44,23 +44,10 @@ def write_artifact_files(
     partition_ids: Collection[str] | None = None,
     overwrite: bool = False,
 ) -> WrittenFiles:
-    """Write artifacts as `<key>/<file name>`, each checked against its checksum.
+    """Write artifacts as `Run.export` does, each checked against its checksum.
 
-    A second call goes on where the first was cut off: each file appears whole or not at all, and
-    one that is there with the same content stays as it is.
-
-    Args:
-        ledger: That of the run.
-        read: Returns the stored bytes from one artifact of a bundle to another.
-        target: Where to.
-        pattern: Of the names of the artifacts, such as "*.png".
-        partition_ids: Of which partitions; None: of all.
-        overwrite: Whether a file of another content is replaced.
-
-    Raises:
-        InputError: A file of another content is there, or no artifact is named so.
-        IntegrityError: An artifact differs from its checksum.
-        StoreError: The target cannot be written.
+    Each file appears whole or not at all, and one that is there with the same content stays as it
+    is. `read` returns the stored bytes from one artifact of a bundle to another.
     """
     files = _files(ledger, pattern, partition_ids)
     if not files:

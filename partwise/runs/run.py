@@ -541,12 +541,7 @@ class Run:
         return self.read_artifact_of(self._row(name, shown or name), filename, shown)
 
     def read_artifact_of(self, row: Mapping[str, Any], filename: str, shown: str = "") -> bytes:
-        """Return the bytes of an artifact as a row of any generation's ledger describes it.
-
-        Args:
-            row: Of the partition, as `ledger` has them.
-            filename: The artifact's name.
-            shown: How messages name the partition; its partition_id when empty.
+        """Return an artifact's bytes as `read_artifact` does, by a row of any generation's ledger.
 
         Raises:
             ArtifactNotFoundError: The partition has no such artifact.
