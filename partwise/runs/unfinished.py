@@ -11,7 +11,6 @@ RUNNING is what the process at work says was begun (`Standing`), and is not kept
 done, its row is written with the next segment of its shard.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -140,7 +139,8 @@ class Unfinished:
             shards = keys[TRIAL].to_numpy().astype(np.int32)
         status = np.full(len(hashes), PartitionStatus.PENDING.value, object)
         since = np.full(len(hashes), None, object)
-        for shard, (count, place, began) in self._begun.items():
+        begun = {} if self.standing is None else self.standing.begun
+        for shard, (count, place, began) in begun.items():
             places = np.flatnonzero(shards == shard)
             places = places[in_order_of_keys(keys.take(pa.array(places))).to_numpy()]
             status[places[:count]] = PartitionStatus.RUNNING.value
@@ -164,10 +164,6 @@ class Unfinished:
         tables = [rows] if ledger is None else [ledger, rows]
         table = pa.concat_tables(tables, promote_options="permissive")
         return table.take(in_order_of_keys(table.select(names)))
-
-    @property
-    def _begun(self) -> Mapping[int, tuple[int, int, datetime]]:
-        return {} if self.standing is None else self.standing.begun
 
 
 def _blank_rows(keys: pa.Table, **columns: pa.Array) -> pa.Table:
