@@ -111,7 +111,7 @@ def decoded(array: pa.Array) -> pa.Array:
         values, places = array.dictionary, array.indices
     else:
         return array
-    if _holds_views(values.type):
+    if holds_views(values.type):
         values = values.cast(plain_storage(values.type))
     return values.take(places)
 
