@@ -1,6 +1,5 @@
 """A driver and its one worker, in this process: a run of one shard by the parts that flows use."""
 
-import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -15,7 +14,7 @@ from partwise.reports.report import write_report
 from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.completion import Ending, complete_run, settle_unchanged
 from partwise.runs.contents import files_there, read_committed
-from partwise.runs.documents import execution_token, segment_file
+from partwise.runs.documents import segment_file
 from partwise.runs.ledger import LedgerRow
 from partwise.runs.outputs import rewrite_partial_files
 from partwise.runs.run import Run
@@ -79,7 +78,6 @@ def _work(claim: Claim, values: Values, code: str, gives_rows: bool) -> None:
     """Do as the worker of the shard does, in segments of two partitions."""
     store, keys = claim.store, list(values)
     names = partition_ids(pa.table({"key": keys}), COLUMNS)
-    token = execution_token(claim.generation, secrets.token_hex(4))
     execution: Any = SimpleNamespace(
         is_signed=is_configured(),
         store=store,
@@ -88,7 +86,7 @@ def _work(claim: Claim, values: Values, code: str, gives_rows: bool) -> None:
         generation=claim.generation,
         options=SimpleNamespace(first_segment_s=60.0),
     )
-    writer = SegmentWriter(execution, 0, token, pa.table({"key": keys}))
+    writer = SegmentWriter(execution, 0, pa.table({"key": keys}))
     committed = read_committed(store, RUN_ID, 0, claim.generation, claim.compatible)
     prints = [f"{key} {value}" for key, value in values.items()]
     files = files_there(store, RUN_ID, "map", 0)
@@ -96,7 +94,7 @@ def _work(claim: Claim, values: Values, code: str, gives_rows: bool) -> None:
     if plan.kept is not None:
         files_of = sorted(set(plan.kept["rows_file"].drop_null().to_pylist()))
         names_of = {
-            name: f"outputs/{segment_file(0, token, 0, f'{number}.parquet')}"
+            name: f"outputs/{segment_file(0, writer.token, 0, f'{number}.parquet')}"
             for number, name in enumerate(files_of)
         }
         writer.carry(rewrite_partial_files(store, RUN_ID, plan.kept, names_of.__getitem__))

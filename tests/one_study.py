@@ -1,6 +1,5 @@
 """The driver of a study and its workers, in this process, by the parts that flows use."""
 
-import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -13,7 +12,6 @@ from partwise.engine.worker.segments import SegmentWriter
 from partwise.reports.report import write_report
 from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.completion import settle_unchanged
-from partwise.runs.documents import execution_token
 from partwise.runs.ledger import LedgerRow
 from partwise.runs.run import Run
 from partwise.runs.trials import TRIAL, TRIAL_KEY, TrialRecord
@@ -67,8 +65,7 @@ def _try(execution: Any, numbers: Sequence[int], code: str) -> None:
     """Do as workers do: each trial is a segment of its own."""
     for number in numbers:
         keys = pa.table({TRIAL: pa.array([number], pa.int64())})
-        token = execution_token(execution.generation, secrets.token_hex(4))
-        writer = SegmentWriter(execution, number, token, keys)
+        writer = SegmentWriter(execution, number, keys)
         name = partition_ids(keys, TRIAL_KEY)[0]
         model = writer.add_artifact(name, "model.txt", f"{number} {code}".encode())
         record = TrialRecord(

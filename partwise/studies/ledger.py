@@ -1,7 +1,6 @@
 """What a study finds in its run, and how it ends there: kept trials, then the summary."""
 
 import itertools
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,7 +20,6 @@ from partwise.runs.contents import (
     read_generation,
     read_segments,
 )
-from partwise.runs.documents import execution_token
 from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import Run
 from partwise.runs.trials import TRIAL, Trial, read_trials
@@ -75,8 +73,7 @@ def keep_trials(execution: Execution, known: Known) -> None:
     numbers = pa.array([trial.number for trial in known.kept], pa.int64())
     if known.ledger is None or not len(numbers):
         return
-    token = execution_token(execution.generation, secrets.token_hex(4))
-    writer = SegmentWriter(execution, 0, token, pa.table({TRIAL: numbers}))
+    writer = SegmentWriter(execution, 0, pa.table({TRIAL: numbers}))
     writer.carry(known.ledger.filter(pc.is_in(known.ledger[_NUMBER], value_set=numbers)))
     writer.commit()
 

@@ -5,7 +5,6 @@ It knows its worker only as a `Host`, so that a test can run a trial in its own 
 
 import os
 import pickle
-import secrets
 import socket
 import tempfile
 from collections.abc import Callable, Sequence
@@ -26,7 +25,6 @@ from partwise.engine.worker.shard_run import execution_folder, open_run
 from partwise.environments.building import open_environment
 from partwise.errors import ArtifactNotFoundError
 from partwise.outcomes import PartitionStatus
-from partwise.runs.documents import execution_token
 from partwise.runs.trials import TRIAL, TRIAL_KEY, TrialRecord
 from partwise.shuffle.shared_folder import fetch
 from partwise.store.signing import keys_of_blocks
@@ -66,10 +64,9 @@ class TrialRun:
 
     def _run(self, folder: str, directory: str) -> TrialReceipt | None:
         assignment, execution = self.assignment, self.assignment.execution
-        token = execution_token(execution.generation, secrets.token_hex(4))
         keys = pa.table({TRIAL: pa.array([assignment.number], pa.int64())})
         opened = self._describe(keys, directory)
-        writer = SegmentWriter(execution, assignment.number, token, keys)
+        writer = SegmentWriter(execution, assignment.number, keys)
         with (
             open_environment(execution.environment) as packages,
             SharedMachine(execution.token, self.is_stopped) as machine,

@@ -53,7 +53,7 @@ def make_writer(store: FakeStore, **options: Any) -> SegmentWriter:
         options=ExecutionOptions(**options),
         is_signed=False,
     )
-    return SegmentWriter(execution, 0, "token", KEYS)
+    return SegmentWriter(execution, 0, KEYS)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 Files first, the ledger last: a partition counts once its ledger row is on the store.
 """
 
+import secrets
 import time
 from collections import defaultdict
 from dataclasses import replace
@@ -13,7 +14,7 @@ from partwise.engine.assignment import Execution
 from partwise.errors import RunBusyError, StoreError
 from partwise.runs.bundle import BundleWriter, StoredArtifact
 from partwise.runs.contents import list_generations, write_segment
-from partwise.runs.documents import run_path, segment_file, sha256_of
+from partwise.runs.documents import execution_token, run_path, segment_file, sha256_of
 from partwise.runs.kinds import KINDS
 from partwise.runs.ledger import LedgerRow, segment_table, write_table
 
@@ -25,10 +26,12 @@ LARGEST_SEGMENT_BYTES = 256 << 20
 class SegmentWriter:
     """Collects outcomes of one shard and commits them as numbered segments."""
 
-    def __init__(self, execution: Execution, shard: int, token: str, keys: pa.Table) -> None:
+    def __init__(self, execution: Execution, shard: int, keys: pa.Table) -> None:
+        # Of this execution alone: one that was cut off, and went on late, once wrote under names of
+        # the one in its place, and seven of eight segments were lost.
+        self.token = execution_token(execution.generation, secrets.token_hex(4))
         self._execution = execution
         self._shard = shard
-        self._token = token
         self._keys = keys
         self._segment = 0
         self._interval_s = execution.options.first_segment_s
@@ -45,7 +48,7 @@ class SegmentWriter:
         self._bundle = BundleWriter(self._name("bundles", "zip"))
 
     def _name(self, folder: str, suffix: str) -> str:
-        return f"{folder}/{segment_file(self._shard, self._token, self._segment, suffix)}"
+        return f"{folder}/{segment_file(self._shard, self.token, self._segment, suffix)}"
 
     def add_artifact(
         self, partition_id: str, filename: str, content: bytes, serde: str = ""

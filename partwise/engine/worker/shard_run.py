@@ -7,7 +7,6 @@ import bisect
 import hashlib
 import itertools
 import os
-import secrets
 import socket
 import tempfile
 import time
@@ -42,7 +41,7 @@ from partwise.errors import (
 from partwise.formatting import shortened, visible
 from partwise.outcomes import PartitionStatus
 from partwise.runs.contents import files_there, read_committed
-from partwise.runs.documents import execution_token, segment_file
+from partwise.runs.documents import segment_file
 from partwise.runs.key_texts import row_key_text
 from partwise.runs.kinds import KINDS
 from partwise.runs.ledger import LedgerRow
@@ -129,17 +128,14 @@ class ShardRun:
 
     def _run(self) -> ShardReceipt:
         execution = self._execution
-        # Of this execution alone: one that was cut off, and went on late, once wrote under names of
-        # the one in its place, and seven of eight segments were lost.
-        token = execution_token(execution.generation, secrets.token_hex(4))
-        self._writer = SegmentWriter(execution, self._assignment.number, token, self._shard.keys)
+        self._writer = SegmentWriter(execution, self._assignment.number, self._shard.keys)
         plan = self._plan()
         counts = Counter(plan.committed)
         kept = 0
         if plan.kept is not None:
             kept = plan.kept.num_rows
             counts[PartitionStatus.DONE.value] += kept
-            self._writer.carry(self._take_over(plan.kept, token))
+            self._writer.carry(self._take_over(plan.kept))
         self._reporter.keep(counts, kept)
         if plan.waiting:
             self._reporter.begin("it gets ready to run partitions")
@@ -225,13 +221,13 @@ class ShardRun:
             files,
         )
 
-    def _take_over(self, kept: pa.Table, token: str) -> pa.Table:
+    def _take_over(self, kept: pa.Table) -> pa.Table:
         """Take output rows out of files that hold others too: those files go when the run ends."""
         execution = self._execution
-        numbers = itertools.count()
+        shard, token, numbers = self._assignment.number, self._writer.token, itertools.count()
         names = {
             name: f"{KINDS[execution.kind].outputs}/"
-            + segment_file(self._assignment.number, token, 0, f"{next(numbers)}.parquet")
+            + segment_file(shard, token, 0, f"{next(numbers)}.parquet")
             for name in kept["rows_file"].drop_null().unique().to_pylist()
         }
         return rewrite_partial_files(execution.store, execution.run_id, kept, names.__getitem__)
