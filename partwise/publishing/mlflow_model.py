@@ -56,7 +56,7 @@ class CatalogModel:
     def predict(
         self, model_input: Any, params: Mapping[str, Any] | None = None
     ) -> "pd.DataFrame | pd.Series":
-        """Predict rows, in their order.
+        """Predict rows, in their order; those of a frame of pandas keep its index.
 
         Args:
             model_input: A frame, table, or mapping of columns.
@@ -68,15 +68,23 @@ class CatalogModel:
             PartitionNotFoundError: The catalog does not have a key.
             ModelNotFoundError: A key is retired.
         """
+        import pandas as pd
+
         is_mapping = isinstance(model_input, Mapping)
         table = pa.table(dict(model_input)) if is_mapping else table_of(model_input)
         predicted = self._predicted(table, str((params or {}).get("key") or ""))
         frame: pd.DataFrame = predicted.to_pandas()
+        if isinstance(model_input, pd.DataFrame):
+            # By which pandas sets a column: rows that were sorted or filtered count otherwise.
+            frame.index = model_input.index
         only: bool = predicted.column_names == ["prediction"]
         return frame["prediction"] if only else frame
 
     def _predicted(self, table: pa.Table, key: str) -> pa.Table:
         columns = self.catalog.key_columns
+        if not table.num_rows:
+            # Which no model is asked for: most libraries refuse them.
+            return pa.table({"prediction": pa.array([], pa.float64())})
         if key or not columns:
             return self._by_one(table, key if columns else ONLY)
         missing = [each.name for each in columns if each.name not in table.column_names]

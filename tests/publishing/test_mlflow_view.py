@@ -9,8 +9,11 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -22,7 +25,7 @@ from partwise.errors import InputError, OutputError
 from partwise.flows import promote_models
 from partwise.flows.cli.main import main
 from partwise.publishing import mlflow_view
-from partwise.publishing.mlflow_model import address_of
+from partwise.publishing.mlflow_model import CatalogModel, address_of
 from partwise.publishing.mlflow_view import (
     champion_rows,
     check_mlflow,
@@ -31,6 +34,7 @@ from partwise.publishing.mlflow_view import (
     worst_rows,
 )
 from partwise.store.store import Store
+from partwise.tables.keys.key_classes import KeyClass, KeyColumn
 from tests.lazily import Lazily
 from tests.one_catalog import promote, train
 from tests.ports import free_port
@@ -68,6 +72,53 @@ def test_a_version_in_numbers_and_rows(local_store) -> None:
 
 def test_names_of_metrics_are_those_that_mlflow_takes() -> None:
     assert mlflow_view._safe("pinball:0.9 (ä)") == "pinball_0.9 _ä_"
+
+
+@dataclass
+class Adding:
+    """Adds to x; a model that says what it takes."""
+
+    added: float
+    signature: str = "x"
+
+    def predict(self, rows: pa.Table) -> np.ndarray:
+        if not rows.num_rows:
+            raise ValueError("Found array with 0 sample(s)")
+        return rows["x"].to_numpy() + self.added
+
+
+@dataclass
+class ByShop:
+    """What the registered model asks of a catalog; the model of "b" adds 20."""
+
+    key_columns: tuple[Any, ...] = (KeyColumn(name="shop", key_class=KeyClass.STRING),)
+
+    def model(self, key: object) -> Adding:
+        return Adding(20.0 if key in ("b", ("b",)) else 10.0)
+
+    def categories(self, key: object) -> None:
+        del key
+
+
+def test_predictions_have_the_index_of_the_frame() -> None:
+    model = CatalogModel(cast("Catalog", ByShop()))
+    frame = pd.DataFrame({"shop": ["a", "b", "a", "b"], "x": [1.0, 2.0, 3.0, 4.0]})
+    rows = frame.iloc[[3, 2, 0, 1]].copy()
+    rows["p"] = model.predict(rows)
+    assert rows["p"].to_dict() == {3: 24.0, 2: 13.0, 0: 11.0, 1: 22.0}
+    some = frame[frame["shop"] == "b"].copy()
+    some["p"] = model.predict(some, {"key": "b"})
+    assert some["p"].to_dict() == {1: 22.0, 3: 24.0}
+    named = frame.assign(day=[7, 7, 8, 8]).set_index("day")
+    assert model.predict(named).index.tolist() == [7, 7, 8, 8]
+
+
+@pytest.mark.parametrize("params", [None, {"key": "b"}])
+def test_no_rows_have_no_predictions(params) -> None:
+    model = CatalogModel(cast("Catalog", ByShop()))
+    frame = pd.DataFrame({"shop": pd.Series([], dtype=str), "x": pd.Series([], dtype=float)})
+    predicted = model.predict(frame, params)
+    assert (len(predicted), predicted.name, predicted.dtype) == (0, "prediction", np.float64)
 
 
 def test_what_cannot_work_is_refused_before_a_promotion(local_store, monkeypatch) -> None:
@@ -197,7 +248,7 @@ def test_the_registered_model_predicts_by_key(server, tmp_path, monkeypatch) -> 
     pyfunc = __import__("mlflow.pyfunc").pyfunc
     model = pyfunc.load_model("models:/shops@champion")
     frame = rows.slice(0, 3).to_pandas().iloc[[2, 0, 1]]
-    assert model.predict(frame).tolist() == [3.0, 1.0, 2.0]
+    assert model.predict(frame).to_dict() == {2: 3.0, 0: 1.0, 1: 2.0}
     assert model.predict(frame[["y"]], params={"key": "n,2"}).tolist() == [2.0] * 3
     with pytest.raises(InputError, match="lack the key column 'region'"):
         model.predict(frame[["y"]])
