@@ -98,7 +98,7 @@ def show_in_mlflow(
         client = MlflowClient(tracking_uri=tracking_uri, registry_uri=tracking_uri)
         try:
             return _show(client, catalog, experiment or catalog.name, model or catalog.name)
-        except OutputError:
+        except (InputError, OutputError):
             raise
         # The client raises its own, those of requests, and of what stores artifacts.
         except Exception as error:
@@ -123,7 +123,8 @@ def _surroundings() -> Iterator[None]:
 
 def _show(client: Any, catalog: Catalog, experiment: str, model: str) -> Shown:
     reference, store = f"{catalog.name}@{catalog.version}", catalog.store.url
-    registered = client.search_registered_models(f"name = '{model}'")
+    named = f"name = {_quoted(model)}"
+    registered = client.search_registered_models(named)
     theirs = registered[0].tags.get(STORE) if registered else store
     if theirs != store:
         raise OutputError(
@@ -134,8 +135,9 @@ def _show(client: Any, catalog: Catalog, experiment: str, model: str) -> Shown:
     experiment_id = (
         found.experiment_id if found else client.create_experiment(experiment, tags=_OF_MODELS)
     )
-    wanted = f"tags.`{TAG}` = '{reference}' and tags.`{STORE}` = '{store}'"
-    runs = client.search_runs([experiment_id], wanted, max_results=1)
+    found_runs = client.search_runs([experiment_id], f"tags.`{TAG}` = '{reference}'")
+    # Not by the filter: a path may have quotes of both kinds.
+    runs = [each for each in found_runs if each.data.tags.get(STORE) == store]
     is_new = not runs or runs[0].info.status != "FINISHED"
     run_id = runs[0].info.run_id if runs else _new_run(client, catalog, experiment_id, reference)
     if is_new:
@@ -145,8 +147,9 @@ def _show(client: Any, catalog: Catalog, experiment: str, model: str) -> Shown:
         client.create_registered_model(model, {STORE: store}, f"The catalog {catalog.name}.")
     versions = {
         each.tags[TAG]: each
-        for each in client.search_model_versions(f"name = '{model}'")
-        if TAG in each.tags
+        for each in client.search_model_versions(named)
+        # One whose run was deleted there is not this one: its files go with the run.
+        if TAG in each.tags and (each.tags[TAG] != reference or each.run_id == run_id)
     }
     if reference not in versions:
         is_new = True
@@ -165,6 +168,17 @@ def _show(client: Any, catalog: Catalog, experiment: str, model: str) -> Shown:
         is_new = True
         client.set_registered_model_alias(model, ALIAS, number)
     return Shown(run_id=run_id, experiment_id=experiment_id, model_version=number, is_new=is_new)
+
+
+def _quoted(name: str) -> str:
+    """Return a name as a filter of MLflow's has it, which knows no escapes."""
+    quote = '"' if "'" in name else "'"
+    if quote in name:
+        raise InputError(
+            f"The name {name!r} of a model has quotes of both kinds, which MLflow cannot search "
+            "for: give another --model."
+        )
+    return f"{quote}{name}{quote}"
 
 
 def _new_run(client: Any, catalog: Catalog, experiment_id: str, reference: str) -> str:

@@ -9,7 +9,8 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -121,6 +122,77 @@ def test_no_rows_have_no_predictions(params) -> None:
     assert (len(predicted), predicted.name, predicted.dtype) == (0, "prediction", np.float64)
 
 
+@dataclass
+class Registry:
+    """What a version asks of a client of MLflow, in memory."""
+
+    runs: list[Any] = field(default_factory=list)
+    versions: list[Any] = field(default_factory=list)
+    aliases: dict[str, str] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
+
+    def search_registered_models(self, wanted: str) -> list[Any]:
+        self.asked.add(wanted)
+        if not self.versions:
+            return []
+        tags = {mlflow_view.STORE: self.runs[0].data.tags[mlflow_view.STORE]}
+        return [SimpleNamespace(tags=tags, aliases=self.aliases)]
+
+    def get_experiment_by_name(self, name: str) -> Any:
+        return SimpleNamespace(experiment_id=name)
+
+    def search_runs(self, experiments: list[str], wanted: str) -> list[Any]:
+        del experiments
+        self.asked.add(wanted)
+        return [each for each in self.runs if each.info.status == "FINISHED"]
+
+    def add_run(self, _: object, catalog: Catalog, experiment: str, reference: str) -> str:
+        del experiment
+        tags = {mlflow_view.TAG: reference, mlflow_view.STORE: catalog.store.url}
+        info = SimpleNamespace(run_id=f"run-{len(self.runs)}", status="RUNNING")
+        self.runs.append(SimpleNamespace(info=info, data=SimpleNamespace(tags=tags)))
+        return info.run_id
+
+    def set_terminated(self, run_id: str, status: str, at: int) -> None:
+        del at
+        next(each for each in self.runs if each.info.run_id == run_id).info.status = status
+
+    def create_registered_model(self, *_: object) -> None:
+        pass
+
+    def search_model_versions(self, wanted: str) -> list[Any]:
+        self.asked.add(wanted)
+        return self.versions
+
+    def create_model_version(self, name: str, source: str, run_id: str, tags: Any, **_: Any) -> Any:
+        del name, source
+        made = SimpleNamespace(version=len(self.versions) + 1, run_id=run_id, tags=tags)
+        self.versions.append(made)
+        return made
+
+    def set_registered_model_alias(self, name: str, alias: str, version: str) -> None:
+        del name
+        self.aliases[alias] = version
+
+
+def test_a_version_whose_run_was_deleted_in_mlflow_is_shown_again(local_store, monkeypatch) -> None:
+    registry = Registry()
+    monkeypatch.setattr(mlflow_view, "_new_run", registry.add_run)
+    monkeypatch.setattr(mlflow_view, "_log", lambda *_: None)
+    train(local_store, "first", {"a": 1.0})
+    catalog = promote(local_store, "first")
+    shown = [mlflow_view._show(registry, catalog, "sales", "o'neil") for _ in range(2)]
+    assert [(each.model_version, each.is_new) for each in shown] == [("1", True), ("1", False)]
+    registry.runs[0].info.status = "DELETED"
+    again = mlflow_view._show(registry, catalog, "sales", "o'neil")
+    assert (again.run_id, again.model_version, again.is_new) == ("run-1", "2", True)
+    assert registry.aliases == {"champion": "2"}
+    # A filter of MLflow's has no escapes.
+    assert registry.asked == {'name = "o\'neil"', "tags.`partwise.catalog` = 'sales@1'"}
+    with pytest.raises(InputError, match="quotes of both kinds"):
+        mlflow_view._show(registry, catalog, "sales", 'o\'neil "x"')
+
+
 def test_what_cannot_work_is_refused_before_a_promotion(local_store, monkeypatch) -> None:
     train(local_store, "first", {"a": 1.0})
     monkeypatch.setattr(mlflow_view, "find_spec", lambda _: None)
@@ -230,6 +302,22 @@ def test_versions_are_shown_once_and_the_newest_is_the_champion(
     repaired = show_in_mlflow(first, server)
     assert (repaired.run_id, repaired.is_new) == (shown.run_id, True)
     assert client.get_run(shown.run_id).info.status == "FINISHED"
+    # One that was deleted there takes its version with it.
+    newest = show_in_mlflow(third, server)
+    client.delete_run(newest.run_id)
+    renewed = show_in_mlflow(third, server)
+    assert renewed.run_id != newest.run_id
+    assert client.get_model_version_by_alias("sales", "champion").run_id == renewed.run_id
+
+
+@pytest.mark.slow  # a server of MLflow's takes half a minute to begin
+@pytest.mark.filterwarnings("ignore")
+def test_names_with_an_apostrophe_are_shown(server, tmp_path) -> None:
+    store = Store.parse(tmp_path / "o'neil")
+    train(store, "first", {"a": 1.0})
+    first = promote(store, "first")
+    assert show_in_mlflow(first, server, experiment="o'neil", model="o'neil").is_new
+    assert not show_in_mlflow(first, server, experiment="o'neil", model="o'neil").is_new
 
 
 @pytest.mark.slow  # a server of MLflow's takes half a minute to begin
