@@ -29,8 +29,9 @@ class FaultProxy(http.server.ThreadingHTTPServer):
     """Forwards requests, and spoils some of them.
 
     `plan` spoils those that alter something, one after the other: an entry is one of `FAULTS`, any
-    other status with an error code, or "" for none. When `strip` is set, conditions are removed
-    from every request.
+    other status with an error code, or "" for none. Of status 200 it is how S3 answers a deletion
+    of many objects of which it has deleted none. When `strip` is set, conditions are removed from
+    every request.
     """
 
     daemon_threads = True
@@ -143,7 +144,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         fault = self.server.fault_of(self.command, self.path, self.headers)
         if fault[:3].isdigit():
             status, code = fault.split()
-            self.answer(int(status), {}, ERROR.format(code, "injected").encode())
+            said = ERROR.format(code, "injected")
+            if status == "200":
+                said = said.replace("<Error>", "<DeleteResult><Error>") + "</DeleteResult>"
+            self.answer(int(status), {}, said.encode())
             return
         if fault != "lose request":
             status, headers, content = self.ask(body)

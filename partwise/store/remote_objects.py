@@ -222,16 +222,21 @@ class RemoteObjects:
 
     def delete_folder(self, folder: str) -> None:
         """Delete everything under a folder."""
-        paths = [self._full(path) for path in self.list_prefix(f"{folder}/")]
+        paths = list(self.list_prefix(f"{folder}/"))
+        if not paths:
+            return
         try:
-            if paths:
-                self.filesystem.rm(paths)
+            self.filesystem.rm([self._full(path) for path in paths])
         except OSError as error:
+            # Some services that speak S3, Google's among them, delete one object at a time.
             if error_code(error) != "NotImplemented":
                 raise
-            # Some services that speak S3, Google's among them, delete one object at a time.
-            for path in paths:
-                self.filesystem.rm_file(path)
+        # S3 answers that all went well also where it did not delete some, and s3fs leaves out what
+        # it says of those.
+        there = set(self.list_prefix(f"{folder}/"))
+        for path in paths:
+            if path in there:
+                self.delete(path)
 
     def _full(self, path: str) -> str:
         return f"{self._root}/{path}"

@@ -116,6 +116,20 @@ def lose_answers_to_each_kind(proxy: FaultProxy, direct: Store, part: int) -> No
     assert direct.list("") == []
 
 
+def test_what_the_deletion_of_many_left_is_deleted_or_an_error(proxy, s3_store) -> None:
+    store = dataclasses.replace(s3_store, endpoint_url=proxy.url)
+    store.write("a/1", b"x")
+    store.write("a/2", b"x")
+    proxy.forward_all()
+    proxy.plan.extend(["200 AccessDenied", "403 AccessDenied"])
+    with pytest.raises(StoreError, match="delete"):
+        store.delete_folder("a")
+    assert s3_store.list("") == ["a/1", "a/2"]
+    proxy.plan.append("200 InternalError")
+    store.delete_folder("a")
+    assert s3_store.list("") == []
+
+
 def test_a_lost_answer_to_each_kind_of_request(proxy, s3_store, monkeypatch) -> None:
     part = 5 * 2**20  # of 50 MB otherwise
     monkeypatch.setattr(s3fs.S3FileSystem._pipe_file, "__defaults__", (part, None, "overwrite"))
