@@ -1,6 +1,6 @@
 """A checkpoint's export: read, proved, and written with what is needed to serve it."""
 
-import os
+from collections.abc import Collection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,7 +20,7 @@ def export_checkpoint(
     """Export a model as it lies in a directory, or on the hub.
 
     Where the output is a folder, the model's configuration and its preprocessor are written beside
-    the exported files, so that they can be served together.
+    the exported files, so that they can be served together; those of an earlier export go.
 
     Args:
         name: A directory with config.json and weights, or the ID of a model on the hub.
@@ -49,14 +49,15 @@ def export_checkpoint(
     with writing(output), TemporaryDirectory(prefix=".partwise-", dir=existing(folder)) as draft:
         # Before the export: a full disk shows here, and to move them then takes no room.
         copies = checkpoint.save_beside(Path(draft))
-        report = _export(checkpoint, output, options)
-        # Not before the proof: an export that fails leaves nothing beside it.
-        for copy in copies:
-            os.replace(copy, folder / copy.name)
-    return report
+        return _export(checkpoint, output, options, copies)
 
 
-def _export(checkpoint: Checkpoint, output: Path, options: TransformersOptions) -> ExportReport:
+def _export(
+    checkpoint: Checkpoint,
+    output: Path,
+    options: TransformersOptions,
+    beside: Collection[Path] = (),
+) -> ExportReport:
     try:
         report = export(
             checkpoint.model,
@@ -65,6 +66,7 @@ def _export(checkpoint: Checkpoint, output: Path, options: TransformersOptions) 
             options,
             checkpoint.real,
             missing=checkpoint.missing,
+            beside=beside,
         )
     except TransformersMismatchError as error:
         error.report = checkpoint.noted(error.report)

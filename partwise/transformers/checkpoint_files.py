@@ -29,8 +29,13 @@ _FOREIGN_WEIGHTS = {
 }
 _SERVED = (
     *(CONFIG, "generation_config.json", "preprocessor_config.json", "processor_config.json"),
+    *("video_preprocessor_config.json", "audio_tokenizer_config.json", "chat_template.*"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab.json", "vocab.txt", "merges.txt", "*.bpe", "*.model", "*.spm", "chat_template.*"),
+    *("vocab.json", "vocab.txt", "merges.txt", "*.bpe", "*.model", "*.spm", "normalizer.json"),
+    # Of PhoBERT and BERTweet, BARTpho, ProphetNet, GPT-NeoX Japanese, RoCBert, and others.
+    *("bpe.codes", "dict.txt", "prophetnet.tokenizer", "emoji.json", "word_shape.json"),
+    *("word_pronunciation.json", "entity_vocab.json", "byte_maps.json", "target_vocab.json"),
+    *("vocab-src.json", "vocab-tgt.json", "tekken.json"),
 )
 """What is read beside a model to use it: its configuration, tokenizer and image processor."""
 

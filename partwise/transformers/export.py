@@ -21,6 +21,7 @@ from partwise.models.serdes import SERDES
 from partwise.transformers.all_outputs import FORMATS_OF_ALL, with_all_outputs
 from partwise.transformers.attention import check_attention
 from partwise.transformers.capture import write_onnx
+from partwise.transformers.checkpoint_files import CONFIG, served_files
 from partwise.transformers.feature_choice import check_opset
 from partwise.transformers.onnx_config import LOWEST_OPSET, OnnxConfig
 from partwise.transformers.options import TransformersOptions
@@ -61,6 +62,7 @@ def export(
     real: RealInputs | None = None,
     *,
     missing: Collection[str] = (),
+    beside: Collection[Path] = (),
 ) -> ExportReport:
     """Export a model, prove its files, and only then move them to where they are wanted.
 
@@ -73,6 +75,8 @@ def export(
         options: How it is exported, and compared.
         real: Inputs to compare on in addition to random ones.
         missing: Names of weights that are random numbers, for the model was read without them.
+        beside: Files on the disk of the output that are moved there with the model, in place of
+            those that an earlier export had beside it: its configuration and preprocessor.
 
     Example:
         >>> config = config_for(model.config, "sequence-classification")  # doctest: +SKIP
@@ -126,7 +130,7 @@ def export(
         for verdict in verdicts:
             if verdict.findings:
                 raise TransformersMismatchError(report, verdict)
-        _publish(Path(draft), folder, file_name)
+        _publish(Path(draft), folder, file_name, beside)
     return report
 
 
@@ -158,7 +162,7 @@ def _write(
     return expected
 
 
-def _publish(draft: Path, folder: Path, file_name: str) -> None:
+def _publish(draft: Path, folder: Path, file_name: str, beside: Collection[Path]) -> None:
     """Move the files to the folder, and remove those of an earlier export that these have not."""
     folder.mkdir(parents=True, exist_ok=True)
     prefill = prefill_name(file_name)
@@ -166,6 +170,14 @@ def _publish(draft: Path, folder: Path, file_name: str) -> None:
         # The model goes first and comes last, so that it never stands beside files of another one.
         for name in (file_name, f"{file_name}.data", prefill, f"{prefill}.data"):
             (folder / name).unlink(missing_ok=True)
+        # A tokenizer's file that the new model lacks would be read in place of its own. Where no
+        # configuration lies, no export was: what has such a name there is somebody's.
+        if beside and (folder / CONFIG).exists():
+            for old in served_files(folder):
+                if old.name not in {file.name for file in beside}:
+                    old.unlink()
+        for file in beside:
+            os.replace(file, folder / file.name)
         for file in sorted(draft.iterdir(), key=lambda file: file.name == file_name):
             os.replace(file, folder / file.name)
 

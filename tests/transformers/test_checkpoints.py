@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import re
 import shutil
 import sys
@@ -12,8 +13,9 @@ import pytest
 from huggingface_hub.utils import filter_repo_objects
 
 from partwise.errors import CheckpointError, OpsetError, UnknownFeatureError
-from partwise.transformers.checkpoint_files import find_checkpoint
+from partwise.transformers.checkpoint_files import find_checkpoint, served_files
 from partwise.transformers.checkpoints import open_checkpoint
+from partwise.transformers.export import _publish
 from partwise.transformers.families import TypedTextOnnxConfig
 from partwise.transformers.installed import TRANSFORMERS
 from partwise.transformers.options import TransformersOptions
@@ -341,3 +343,54 @@ def test_what_a_server_needs_is_copied(bert, tmp_path):
     assert all(copy.read_bytes() == (bert / copy.name).read_bytes() for copy in copies)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path, local_files_only=True)
     assert np.array_equal(tokenizer("ab")["input_ids"], [4, 5])
+
+
+def test_all_that_a_tokenizer_reads_is_copied(tmp_path):
+    names = {
+        *("vocab.txt", "bpe.codes", "dict.txt", "normalizer.json", "target_vocab.json"),
+        *("sentencepiece.bpe.model", "source.spm", "chat_template.jinja", "merges.txt"),
+    }
+    for name in (*names, "model.safetensors", "README.md", "notes.txt"):
+        (tmp_path / name).touch()
+    assert {path.name for path in served_files(tmp_path)} == names
+
+
+def test_an_export_leaves_nothing_of_an_earlier_one_beside_it(tmp_path, monkeypatch):
+    draft, beside, folder = (tmp_path / name for name in ("draft", "beside", "folder"))
+    for place, names in {
+        draft: ["model.onnx", "model.onnx.data"],
+        beside: ["config.json", "vocab.txt"],
+        folder: ["model.onnx", "config.json", "tokenizer.json", "notes.txt"],
+    }.items():
+        place.mkdir()
+        for name in names:
+            (place / name).write_text(place.name)
+    moved = []
+
+    def replace(old: Path, new: Path) -> None:
+        # Killed at any moment, it leaves no model beside files of another one.
+        assert not (folder / "model.onnx").exists()
+        moved.append(new.name)
+        old.rename(new)
+
+    monkeypatch.setattr(os, "replace", replace)
+    _publish(draft, folder, "model.onnx", sorted(beside.iterdir()))
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {
+        "config.json": "beside",
+        "vocab.txt": "beside",
+        "model.onnx": "draft",
+        "model.onnx.data": "draft",
+        "notes.txt": "folder",
+    }
+    assert moved[-1] == "model.onnx"
+
+
+def test_no_file_is_removed_where_no_export_was(tmp_path):
+    draft, beside, folder = (tmp_path / name for name in ("draft", "beside", "folder"))
+    for path in (draft / "model.onnx", beside / "config.json", folder / "somebodys.model"):
+        path.parent.mkdir()
+        path.touch()
+    _publish(draft, folder, "model.onnx", [beside / "config.json"])
+    assert {path.name for path in folder.iterdir()} == {
+        *("model.onnx", "config.json", "somebodys.model")
+    }
