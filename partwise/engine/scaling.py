@@ -19,6 +19,7 @@ from pydantic.json_schema import SkipJsonSchema
 from partwise.cluster_calls import ask_workers, known_workers
 from partwise.errors import ClusterError, InputError
 from partwise.form_schema import FormSettings
+from partwise.ranks.context import visible_gpus
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -258,13 +259,7 @@ def cores_and_gpus() -> tuple[int, tuple[str, ...]]:
         from distributed.diagnostics import nvml
 
         return CPU_COUNT, tuple(str(number) for number in range(nvml.device_get_count()))
-    names = []
-    for name in visible.split(","):
-        # CUDA itself stops at the first that cannot be a device.
-        if not name.strip() or name.strip().startswith("-"):
-            break
-        names.append(name.strip())
-    return CPU_COUNT, tuple(names)
+    return CPU_COUNT, visible_gpus(visible)
 
 
 def _by_host(workers: Iterable[ClusterWorker]) -> dict[str, list[ClusterWorker]]:

@@ -190,7 +190,7 @@ class RankContext:
         if not self.gpus:
             return "cpu"
         # Libraries count the devices that this variable leaves, and not those of the machine.
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        visible = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
         first = self.gpus[0]
         return f"cuda:{visible.index(first) if first in visible else first}"
 
@@ -272,6 +272,17 @@ class RankContext:
             StoreError: The store cannot be read.
         """
         return None if self.checkpoints is None else self.checkpoints.resume_from()
+
+
+def visible_gpus(variable: str) -> tuple[str, ...]:
+    """Return the GPUs that the variable CUDA_VISIBLE_DEVICES leaves, as it names them."""
+    names = []
+    for name in map(str.strip, variable.split(",")):
+        # CUDA itself stops at the first that cannot be a device.
+        if not name or name.startswith("-"):
+            break
+        names.append(name)
+    return tuple(names)
 
 
 def _divided(values: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, Any]]:

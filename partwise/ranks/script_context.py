@@ -15,7 +15,7 @@ from typing import Any
 
 from partwise.errors import InputError
 from partwise.ranks.checkpoint_schedule import CheckpointSchedule
-from partwise.ranks.context import RankContext
+from partwise.ranks.context import RankContext, visible_gpus
 
 RUN_VARIABLE = "PARTWISE_RUN_ID"
 CHECKPOINTS_VARIABLE = "PARTWISE_CHECKPOINTS"
@@ -92,18 +92,23 @@ def script_context() -> ScriptContext | None:
         return None
     resumed = variables.get(RESUME_VARIABLE)
     world_size = int(variables["WORLD_SIZE"])
+    local_rank, local_size = int(variables["LOCAL_RANK"]), int(variables["LOCAL_WORLD_SIZE"])
+    # All ranks of a node see all of its GPUs. The first of a rank's own is that of its number, by
+    # which scripts for torchrun choose; where there are fewer GPUs than ranks, some share one.
+    gpus = visible_gpus(variables.get("CUDA_VISIBLE_DEVICES", ""))
+    own_gpus = gpus[local_rank % max(1, len(gpus)) :: local_size]
     master = (variables["MASTER_ADDR"], int(variables["MASTER_PORT"]))
     return ScriptContext(
         rank=int(variables["RANK"]),
         world_size=world_size,
-        local_rank=int(variables["LOCAL_RANK"]),
-        local_world_size=int(variables["LOCAL_WORLD_SIZE"]),
+        local_rank=local_rank,
+        local_world_size=local_size,
         node_rank=int(variables["NODE_RANK"]),
         attempt=int(variables["TORCHELASTIC_RESTART_COUNT"]) + 1,
         # Those of the other ranks it does not know.
         addresses=(master,),
         threads=int(variables.get("OMP_NUM_THREADS", "1")),
-        gpus=tuple(name for name in variables.get("CUDA_VISIBLE_DEVICES", "").split(",") if name),
+        gpus=own_gpus,
         run_id=variables[RUN_VARIABLE],
         model_directory=Path(variables[OUTPUTS_VARIABLE]),
         checkpoints=FolderCheckpoints(
