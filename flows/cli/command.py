@@ -146,6 +146,7 @@ _TYPES: Mapping[str, Any] = {
     "TextsByNameParameter": _by_name("NAME=VALUE", as_typed=True),
     "InputsByNameParameter": _by_name("NAME=PATH"),
     "EvalDataParameter": _by_name("NAME=PATH"),
+    "PathParameter": str,
     "BackendParameter": ScriptBackend,
     "SerdeParameter": Annotated[
         bool,

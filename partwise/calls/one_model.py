@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         HoldoutParameter,
         MetricParameter,
         OneParamsParameter,
+        PathParameter,
         SerdeParameter,
         SpaceParameter,
         StudyTrainerParameter,
@@ -65,7 +66,7 @@ class DistributedCall(RowsCall, VersionedCall):
     """Values by name, which a function finds as `context.params`."""
     seed: int = 0
     """All ranks have it, modulo 2**31, as `context.seed`."""
-    resume_from: str = ""
+    resume_from: PathParameter = ""
     """Another run of the store, or a folder or URL, with a checkpoint that the ranks begin with,
     where the run has none of its own."""
     on_existing_artifacts: OnExistingWhole = field(default="error", metadata=WHERE)

@@ -9,7 +9,7 @@ is empty, never None: a form sends its defaults, and for none of its fields coul
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, get_args
 
 from pydantic import BeforeValidator, WithJsonSchema
@@ -74,6 +74,9 @@ MetricParameter = Annotated[str, WithJsonSchema(TEXT | {"title": "Name"})] | Fun
 DistributedTrainerParameter = DistributedXGBoost | DistributedLightGBM | NamedFunction
 EvalDataParameter = Annotated[Any, WithJsonSchema({"type": "object"})]
 OneParamsParameter = Annotated[Mapping[str, Any], WithJsonSchema({"type": "object"})]
+PathParameter = Annotated[
+    str, BeforeValidator(lambda value: str(value) if isinstance(value, PurePath) else value)
+]
 TextsParameter = Annotated[Sequence[str], WithJsonSchema(TEXTS)]
 TextsByNameParameter = Annotated[Mapping[str, str], WithJsonSchema({"type": "object"})]
 ArgumentsParameter = Annotated[

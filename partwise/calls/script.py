@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ClusterParameter,
         CommandParameter,
         InputsByNameParameter,
+        PathParameter,
         TextsByNameParameter,
         TextsParameter,
     )
@@ -32,10 +33,10 @@ class ScriptCall(Call):
 
     kind: ClassVar[CallKind] = "run-script"
 
-    entry_script: str = ""
+    entry_script: PathParameter = ""
     """The Python script, relative to source_directory."""
     _: KW_ONLY
-    source_directory: str = "."
+    source_directory: PathParameter = "."
     """The folder that the processes get a copy of, but for what .gitignore and .partwiseignore
     name; run://RUN is the one that a run was begun with."""
     arguments: ArgumentsParameter = ()
@@ -66,7 +67,7 @@ class ScriptCall(Call):
     path, in the variable PARTWISE_INPUT_NAME."""
     outputs: TextsParameter = ("outputs/**",)
     """Globs relative to the working folder: what is kept with the run."""
-    resume_from: str = ""
+    resume_from: PathParameter = ""
     """Another run of the store, or a folder or URL, with files that the script begins with, where
     the run has no checkpoint of its own."""
     resume_argument: str = "--resume-from"

@@ -299,6 +299,10 @@ def test_snapshots_that_no_generation_needs_are_collected(run, store):
 
 REFUSED = [
     ({"entry_script": "nowhere.py"}, "no script 'nowhere.py' in .*; the scripts that are: main.py"),
+    # Paths of pathlib too, as inputs are.
+    ({"entry_script": Path("nowhere.py")}, "no script 'nowhere.py' in "),
+    ({"source_directory": Path("/nowhere")}, "source_directory='/nowhere': there is no such"),
+    ({"entry_script": "nowhere.py", "resume_from": Path("/nowhere")}, "no script 'nowhere.py' in"),
     ({"entry_script": "../main.py"}, "'../main.py' is not in the source directory"),
     ({"entry_script": "", "command": ""}, "give one of them; neither is given"),
     ({"command": "true"}, "give one of them; both are given"),
