@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.events import emit_event
 from prefect.states import Crashed, Scheduled
@@ -216,6 +217,20 @@ def test_dashboard_and_page_have_each_metric_and_no_other() -> None:
         for name in re.findall(r"`(\w+)`", names)
     }
     assert told == {name: labels for name, (labels, _) in METRICS.items()}
+
+
+def test_a_rule_about_the_last_success_holds_where_it_was_forgotten() -> None:
+    found = re.findall(
+        r"^```yaml\n(groups:.*?)^```", (DOCS / "watching.md").read_text(), re.M | re.S
+    )
+    rules = {each["alert"]: each for each in yaml.safe_load(found[0])["groups"][0]["rules"]}
+    asked = re.findall(r"partwise_\w+", " ".join(each["expr"] for each in rules.values()))
+    assert set(asked) <= set(METRICS)
+    old, forgotten = rules["NoModelsSinceYesterday"]["expr"].strip().split("\nor ")
+    series = re.search(r"partwise_\w+\{.*?\}", old)
+    assert series is not None
+    assert old == f"time() - {series[0]} > 93600"
+    assert forgotten == f"absent({series[0]})"
 
 
 def test_the_page_has_each_field_of_the_list_of_runs(tmp_path) -> None:
