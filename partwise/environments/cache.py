@@ -11,8 +11,8 @@ A folder without complete.json counts as nothing: its builder is at work, or was
 
 import contextlib
 import fcntl
+import logging
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from partwise.shuffle.shard_cache import check_own, own_folder
-from partwise.store.entry_locks import lock_entry, lock_file
+from partwise.store.entry_locks import lock_entry, remove_entry
+
+logger = logging.getLogger(__name__)
 
 ENVIRONMENTS = "environments"
 COMPLETE = "complete.json"
@@ -179,8 +181,9 @@ def _remove(entry: Path) -> bool:
     try:
         # Its mark goes first: what is left of it must not count.
         (entry / COMPLETE).unlink(missing_ok=True)
-        shutil.rmtree(entry, ignore_errors=True)
-        lock_file(entry).unlink(missing_ok=True)
+        is_gone = remove_entry(entry)
     finally:
         os.close(descriptor)
-    return True
+    if not is_gone:
+        logger.warning("the environment in %s could not be removed: remove it by hand", entry)
+    return is_gone

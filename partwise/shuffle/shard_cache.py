@@ -35,7 +35,7 @@ from partwise.shuffle.part_file import PART_VERSION
 from partwise.shuffle.shared_folder import Medium, SharedFolder
 from partwise.shuffle.write import Division
 from partwise.sources.descriptions import SourceDescription
-from partwise.store.entry_locks import lock_entry, lock_file
+from partwise.store.entry_locks import lock_entry, lock_file, remove_entry
 from partwise.store.signing import seal, signer, unseal
 from partwise.store.store import Store
 from partwise.store.strict_json import parse_json
@@ -328,11 +328,9 @@ def _remove_unused(entry: Path) -> bool:
     except BlockingIOError:
         return False
     try:
-        shutil.rmtree(entry, ignore_errors=True)
-        lock_file(entry).unlink(missing_ok=True)
+        return remove_entry(entry)
     finally:
         os.close(descriptor)
-    return True
 
 
 def is_disk_full(error: BaseException) -> bool:

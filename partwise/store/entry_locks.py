@@ -43,6 +43,19 @@ def lock_entry(entry: Path, how: int) -> int:
         os.close(descriptor)
 
 
+def remove_entry(entry: Path) -> bool:
+    """Remove a folder that this process has locked, and its lock.
+
+    Returns:
+        Whether all of it is gone; else the lock stays as well, by which it is found again.
+    """
+    shutil.rmtree(entry, ignore_errors=True)
+    if entry.exists():
+        return False
+    lock_file(entry).unlink(missing_ok=True)
+    return True
+
+
 def remove_abandoned(folder: Path, pattern: str = "*") -> None:
     """Remove the folders in a folder that nobody has locked, and their locks."""
     for lock in folder.glob(f"{pattern}.lock"):
@@ -51,7 +64,6 @@ def remove_abandoned(folder: Path, pattern: str = "*") -> None:
         with contextlib.suppress(OSError):
             descriptor = lock_entry(entry, fcntl.LOCK_EX | fcntl.LOCK_NB)
             try:
-                shutil.rmtree(entry, ignore_errors=True)
-                lock.unlink()
+                remove_entry(entry)
             finally:
                 os.close(descriptor)

@@ -219,6 +219,18 @@ def test_what_was_used_lately_stays_and_what_is_used_never_goes(resolved) -> Non
         assert Path(again.python).exists()
 
 
+def test_what_could_not_be_removed_is_not_said_to_be(resolved, monkeypatch, caplog) -> None:
+    with open_environment(resolved) as built:
+        entry = built.entry
+    with monkeypatch.context() as patch:
+        # As where a folder in it is read-only, or somebody else's.
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+        assert collect_environments(timedelta(0)) == []
+    assert f"the environment in {entry} could not be removed" in caplog.text
+    assert [each.entry for each in collect_environments(timedelta(0))] == [entry]
+    assert list(environments_folder().iterdir()) == []
+
+
 def test_what_inherited_a_hold_keeps_it_when_its_opener_is_gone(resolved) -> None:
     with open_environment(resolved) as built:
         held = built.hold()
