@@ -535,6 +535,58 @@ def test_s3(s3_store_url):
         open_source("s3://no-such-bucket-partwise/x.parquet")
 
 
+def test_files_of_a_folder_are_taken_as_they_are_named(tmp_path):
+    for name in ("a[1].parquet", "a1.parquet", "k=1/*.parquet", "_x.parquet"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        pq.write_table(TABLE.slice(0, 1), tmp_path / name)
+    names = ["k=1/*.parquet", "_x.parquet", "a[1].parquet"]
+    files = Files(names[1:], folder=tmp_path, file_column="file")
+    read = [row["file"] for row in rows(files)]
+    assert read == names[1:]
+    assert [row["file"] for row in rows(Files.from_recipe(files.recipe()))] == read
+    (row,) = rows(Files(names[:1], folder=f"{tmp_path}/", file_column="file"))
+    assert (row["file"], row["k"]) == (names[0], 1)
+    for wrong in ("../x.parquet", "", "/etc/x.parquet", "s3://b/x.parquet"):
+        with pytest.raises((InputError, SourceError), match=r"not below it"):
+            Files([wrong], folder=tmp_path)
+    for wrong, why in (("k=1", "it is a folder"), ("b*.parquet", "No such file")):
+        with pytest.raises(SourceError, match=why):
+            open_source(Files([wrong], folder=tmp_path, format="parquet"))
+    (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "_delta_log" / f"{0:020}.json").touch()
+    with pytest.raises(SourceError, match="belongs to the Delta table"):
+        open_source(files)
+
+
+def test_files_of_a_bucket_are_not_looked_for_one_by_one(s3_store_url, monkeypatch):
+    import s3fs
+
+    filesystem = s3fs.S3FileSystem(use_listings_cache=False, skip_instance_cache=True)
+    buffer = pa.BufferOutputStream()
+    pq.write_table(TABLE, buffer)
+    names = [f"t/{number}[1].parquet" for number in range(5)]
+    for name in names:
+        filesystem.pipe_file(f"{s3_store_url}/{name}", buffer.getvalue().to_pybytes())
+    asked = []
+    call = s3fs.S3FileSystem._call_s3
+
+    async def counted(self, method, *args, **options):
+        asked.append(method)
+        return await call(self, method, *args, **options)
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", counted)
+    files = Files(names[::-1], folder=s3_store_url, file_column="file")
+    source = open_source(files, columns=["file"])
+    assert list(dict.fromkeys(f.constants["file"] for f in source.fragments())) == names[::-1]
+    # Is there the log of a table? Of the folder and the bucket, for all files together.
+    assert (asked.count("list_objects_v2"), asked.count("get_object")) == (3, 5)
+    for wrong in ("", "/t/x.parquet"):
+        with pytest.raises(InputError, match="not below it"):
+            Files([wrong], folder=s3_store_url)
+    with pytest.raises(SourceError, match=r"t/none\.parquet' cannot be read"):
+        open_source(Files(["t/none.parquet"], folder=s3_store_url))
+
+
 def test_importing_sources_loads_no_heavy_library():
     code = (
         "import sys, partwise.sources.opening, partwise.shuffle.plan, "

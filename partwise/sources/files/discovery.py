@@ -2,6 +2,7 @@
 
 import glob
 import os
+import stat
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pyarrow import fs as pafs
 
 from partwise.choices import Format
 from partwise.errors import SourceError
-from partwise.sources.files.remote_files import Access, filesystem_of
+from partwise.sources.files.remote_files import Access, at_once, filesystem_of
 from partwise.sources.table_formats.roots import tables_among
 
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
@@ -129,10 +130,17 @@ _COARSE_TICK_NS = 2_000_000_000
 def _stamp(filesystem: Any, path: str, shown: str) -> _Stamp:
     try:
         if filesystem is None:
-            return _stamp_on_disk(os.stat(path))
-        info = filesystem.info(path)
+            found = os.stat(path)
+            is_folder = stat.S_ISDIR(found.st_mode)
+        else:
+            info = filesystem.info(path)
+            is_folder = info.get("type") == "directory"
     except OSError as exc:
         raise SourceError(f"File {shown!r} cannot be read: {exc.strerror or exc}.") from exc
+    if is_folder:
+        raise SourceError(f"File {shown!r} cannot be read: it is a folder.")
+    if filesystem is None:
+        return _stamp_on_disk(found)
     content = [str(info[mark]) for mark in _CONTENT_MARKS if info.get(mark)]
     others = [str(info[mark]) for mark in _OTHER_MARKS if info.get(mark)]
     version = " ".join(content or others[:1])
@@ -141,16 +149,16 @@ def _stamp(filesystem: Any, path: str, shown: str) -> _Stamp:
     )
 
 
-def _stamp_on_disk(stat: os.stat_result) -> _Stamp:
-    written = stat.st_ctime_ns
+def _stamp_on_disk(found: os.stat_result) -> _Stamp:
+    written = found.st_ctime_ns
     tick = _TICK_NS if written % 10**9 else _COARSE_TICK_NS
-    version = f"{stat.st_mtime_ns} {written}"
+    version = f"{found.st_mtime_ns} {written}"
     # Of a clock that is ahead of ours nobody knows when it moves on.
     is_ahead = written > time.time_ns()
     return _Stamp(
-        size_bytes=stat.st_size,
+        size_bytes=found.st_size,
         version=version,
-        identity=None if is_ahead else f"{version} {stat.st_ino}",
+        identity=None if is_ahead else f"{version} {found.st_ino}",
         settled_at=0 if is_ahead else written + tick,
     )
 
@@ -277,57 +285,97 @@ def absolute_path(path: str | os.PathLike[str]) -> str:
     return os.path.abspath(os.path.expanduser(text))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where a file is, before it is looked at."""
+
+    filesystem: Any
+    name: str
+    """As its file system knows it."""
+    base: str
+    access: Access | None
+
+    @property
+    def shown(self) -> str:
+        """Its absolute path, or URL."""
+        return (
+            self.name
+            if self.filesystem is None
+            else str(self.filesystem.unstrip_protocol(self.name))
+        )
+
+    def stamp(self) -> _Stamp:
+        """Look at it."""
+        return _stamp(self.filesystem, self.name, self.shown)
+
+
+def _places(path: str, form: Format | None, access: Access, folder: str | None) -> list[_Place]:
+    """The files of a path or URL; with a folder that it is below, the one of that name alone."""
+    if "://" not in path:
+        base, names = _local_files(path, form) if folder is None else (folder, [path])
+        return [_Place(filesystem=None, name=name, base=base, access=None) for name in names]
+    if folder is None:
+        filesystem, base, names = _remote_files(path, access, form)
+    else:
+        filesystem = filesystem_of(path, access)
+        base, name = map(str, map(filesystem._strip_protocol, (folder, path)))
+        names = [name]
+    return [_Place(filesystem=filesystem, name=name, base=base, access=access) for name in names]
+
+
+def _format_of(shown: str) -> Format:
+    found = format_of_name(shown)
+    if found is None:
+        raise SourceError(
+            f"The format of file {shown!r} cannot be determined from its name: it must end "
+            f"in one of {', '.join(_SUFFIXES)}; else say it with "
+            "--file-format, or in Python Files(..., format=...)."
+        )
+    return found
+
+
 def find_files(
-    paths: Sequence[str], form: Format | None = None, access: Access | None = None
+    paths: Sequence[str],
+    form: Format | None = None,
+    access: Access | None = None,
+    folder: str | None = None,
 ) -> list[FoundFile]:
     """Find the files behind absolute paths, directories, globs and URLs.
 
     They are in the order of `paths`, sorted within a directory or glob. `form` None: by their
-    suffixes.
+    suffixes. With a `folder`, each path is that of a file below it, whatever signs it has.
     """
-    found: dict[str, FoundFile] = {}
-    seen: set[str] = set()
-    settled_at = 0
+    places: dict[str, _Place] = {}
     for path in paths:
-        filesystem: Any = None
-        opening = (access or Access()) if "://" in path else None
-        if opening is not None:
-            filesystem, base, names = _remote_files(path, opening, form)
-        else:
-            base, names = _local_files(path, form)
-        for name in names:
-            shown = name if filesystem is None else str(filesystem.unstrip_protocol(name))
-            file_format = form or format_of_name(name)
-            if file_format is None:
+        for place in _places(path, form, access or Access(), folder):
+            real = os.path.realpath(place.name) if place.filesystem is None else place.shown
+            if real in places:
                 raise SourceError(
-                    f"The format of file {shown!r} cannot be determined from its name: it must end "
-                    f"in one of {', '.join(_SUFFIXES)}; else say it with "
-                    "--file-format, or in Python Files(..., format=...)."
+                    f"File {place.shown!r} is named twice by the source: its rows would count "
+                    "twice."
                 )
-            real = os.path.realpath(name) if filesystem is None else shown
-            if real in seen:
-                raise SourceError(
-                    f"File {shown!r} is named twice by the source: its rows would count twice."
-                )
-            seen.add(real)
-            stamp = _stamp(filesystem, name, shown)
-            settled_at = max(settled_at, stamp.settled_at)
-            found[shown] = FoundFile(
-                path=shown,
-                format=file_format,
-                base=base,
-                size_bytes=stamp.size_bytes,
-                version=stamp.version,
-                identity=stamp.identity,
-                access=opening,
-            )
-    # Nothing is read before: what was written since a look at a file would bear its time stamps.
-    time.sleep(max(0, settled_at - time.time_ns()) / 1e9)
-    files = list(found.values())
-    formats = sorted({file.format for file in files})
-    if len(formats) > 1:
+            places[real] = place
+    found = list(places.values())
+    formats = [form or _format_of(place.shown) for place in found]
+    if len(set(formats)) > 1:
         raise SourceError(
-            f"The source mixes files of several formats ({', '.join(formats)}): use one, or a list "
-            "of one source for each."
+            f"The source mixes files of several formats ({', '.join(sorted(set(formats)))}): use "
+            "one, or a list of one source for each."
         )
-    return files
+    # Each is a request where they are remote.
+    stamps = at_once(any(place.access for place in found), _Place.stamp, found)
+    # Nothing is read before: what was written since a look at a file would bear its time stamps.
+    settled_at = max((stamp.settled_at for stamp in stamps), default=0)
+    time.sleep(max(0, settled_at - time.time_ns()) / 1e9)
+    return [
+        FoundFile(
+            path=place.shown,
+            format=each,
+            base=place.base,
+            size_bytes=stamp.size_bytes,
+            version=stamp.version,
+            identity=stamp.identity,
+            access=place.access,
+        )
+        for place, each, stamp in zip(found, formats, stamps, strict=True)
+    ]

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from partwise.choices import Format, SchemaPolicy
 from partwise.errors import InputError, SourceError
-from partwise.sources.files.discovery import absolute_path
+from partwise.sources.files.discovery import FoundFile, absolute_path, find_files
 from partwise.sources.files.reading_options import CsvOptions, ExcelOptions, ReadingOptions
 from partwise.sources.files.remote_files import Access
 
@@ -39,6 +39,8 @@ class Files:
             With `partition_by` this column, each file is a partition.
         csv: How CSV files are read: delimiter, encoding, decimal comma and more. A mapping of the
             same words will do.
+        folder: Where `paths` are, each the path of one file below it: taken as it is, with no
+            wildcards, and in `file_column` as it is below the folder.
         excel: How Excel workbooks are read: which sheet, and more; they need the extra `excel`.
         version: Of a Delta table, the version to read; of an Iceberg table, the ID of the snapshot.
             None: the newest.
@@ -65,6 +67,7 @@ class Files:
     csv: CsvOptions | Mapping[str, Any] = field(default_factory=CsvOptions)
     excel: ExcelOptions | Mapping[str, Any] = field(default_factory=ExcelOptions)
     version: int | str | None = None
+    folder: str | os.PathLike[str] | None = None
     endpoint_url: str | None = None
     region: str | None = None
     profile: str | None = None
@@ -73,8 +76,11 @@ class Files:
         paths = [self.paths] if isinstance(self.paths, str | os.PathLike) else self.paths
         if not paths:
             raise SourceError("Files() has no path: name a file, folder, glob or URL.")
+        if self.folder:
+            object.__setattr__(self, "folder", absolute_path(self.folder).rstrip("/") or "/")
+            paths = [_below(str(self.folder), path) for path in paths]
         object.__setattr__(self, "paths", tuple(absolute_path(path) for path in paths))
-        for name in ("format", "file_column", "endpoint_url", "region", "profile"):
+        for name in ("format", "folder", "file_column", "endpoint_url", "region", "profile"):
             # Forms send an empty text where nothing was chosen.
             object.__setattr__(self, name, getattr(self, name) or None)
         for what, value, known in (
@@ -104,6 +110,15 @@ class Files:
     def log_version(self) -> int | None:
         """The version of the table as a number."""
         return None if self.version is None else int(self.version)
+
+    def found(self) -> list[FoundFile]:
+        """Find them.
+
+        Raises:
+            SourceError: There is none, or one cannot be read.
+        """
+        folder = None if self.folder is None else str(self.folder)
+        return find_files(self.names, self.format, self.access, folder)
 
     def of_paths(self, paths: Sequence[str]) -> "Files":
         """Return other files, read in the same way."""
@@ -171,6 +186,19 @@ class Files:
                 + (f", but not {', '.join(unknown)}." if "paths" in recipe else ".")
             )
         return cls(**recipe)
+
+
+def _below(folder: str, path: str | os.PathLike[str]) -> str:
+    """Return the absolute path or URL of a file below a folder."""
+    text = os.fspath(path)
+    found = absolute_path(text if "://" in text else os.path.join(folder, text))
+    inner = found.removeprefix(f"{folder.rstrip('/')}/")
+    if inner in ("", found):
+        raise InputError(
+            f"Files(folder={folder!r}) has the path {text!r}, which is not below it: "
+            "give the path of a file as it is in the folder."
+        )
+    return found
 
 
 def _version(given: int | str) -> int | None:

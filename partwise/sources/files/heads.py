@@ -2,18 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
 from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.formats import FileHead, read_head
 from partwise.sources.files.reading_options import ReadingOptions
-
-Found = TypeVar("Found")
-
-_FOOTER_THREADS = 16
+from partwise.sources.files.remote_files import Found, at_once
 
 
 def of_each(
@@ -23,10 +19,7 @@ def of_each(
 
     `arguments` are, of each file, what `read` gets.
     """
-    if len(files) > 1 and any(file.access is not None for file in files):
-        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-            return list(pool.map(read, *arguments))
-    return list(map(read, *arguments))
+    return at_once(any(file.access is not None for file in files), read, *arguments)
 
 
 def read_heads(

@@ -4,13 +4,19 @@ A file of a source travels to workers as its URL and an `Access`. Keys never tra
 process uses those that `set_credentials` gave it for the bucket, or else its environment's.
 """
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from partwise.errors import SourceError
 from partwise.redaction import without_secrets
 from partwise.store.credentials import PROTOCOLS, credentials_of
 from partwise.store.remote_objects import open_filesystem
+
+Found = TypeVar("Found")
+
+_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,3 +74,14 @@ def filesystem_of(url: str, access: Access) -> Any:
     except Exception as exc:  # every store has its own exceptions
         reason = f"{type(exc).__name__}: {without_secrets(' '.join(str(exc).split()))}"
         raise SourceError(f"{bucket!r} cannot be opened: {reason.rstrip('.')}.") from exc
+
+
+def at_once(is_remote: bool, read: Callable[..., Found], *arguments: Sequence[Any]) -> list[Found]:
+    """Return what `read` says of each file; of remote ones, of several at a time.
+
+    `arguments` are, of each file, what `read` gets.
+    """
+    if is_remote and len(arguments[0]) > 1:
+        with ThreadPoolExecutor(_THREADS) as pool:
+            return list(pool.map(read, *arguments))
+    return list(map(read, *arguments))

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from partwise.errors import ColumnError
 from partwise.sources.files.csv_numbers import WHOLE_TYPES
-from partwise.sources.files.discovery import FoundFile, find_files
+from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.earlier_options import earlier_options
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.findings import tell_findings
@@ -154,7 +154,7 @@ class FileRows:
 
     def __init__(self, requested: Files, found: Sequence[FoundFile] = ()) -> None:
         self._requested = requested
-        files = list(found) or find_files(requested.names, requested.format, requested.access)
+        files = list(found) or requested.found()
         self._files = files
         declared = requested.arrow_types()
         in_path = {*hive_names(files[0]), requested.file_column}
@@ -306,7 +306,8 @@ class FileRows:
         files = [[file.path, file.size_bytes, file.identity] for file in self._files]
         options = self._requested.recipe()
         # What they stand for counts, the files above, and not the pattern that found these.
-        del options["paths"]
+        for name in ("paths", "folder"):
+            options.pop(name, None)
         said: list[Any] = [files, options] if options else files
         # But the folder that was named decides which columns stand in paths, and with which values.
         if in_path := self._in_path():

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from partwise.errors import ColumnError, InputError, SourceError
-from partwise.sources.files.discovery import find_files
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.heads import read_heads
 from partwise.sources.files.parts import divide_file
@@ -34,7 +33,8 @@ def open_files(requested: Files) -> Rows:
     if requested.format not in (None, "parquet", "orc"):
         return _plain_files(requested, None)
     finder = TableFinder(requested.access)
-    tables = [finder.table_at(path) for path in requested.names]
+    # Files that are named one by one are looked at together, when they are found.
+    tables = [] if requested.folder else [finder.table_at(path) for path in requested.names]
     if not any(tables):
         return _plain_files(requested, finder)
     named = [os.path.realpath(table.path) for table in tables if table is not None]
@@ -54,7 +54,7 @@ def _plain_files(requested: Files, finder: TableFinder | None) -> FileRows:
             f"tables of Delta and Iceberg, and {requested.names[0]!r} is none: leave it out, or "
             "name the folder of a table."
         )
-    files = find_files(requested.names, requested.format, requested.access)
+    files = requested.found()
     if finder is not None:
         finder.check_matches(file.path for file in files)
     return FileRows(requested, files)

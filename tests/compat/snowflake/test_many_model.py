@@ -157,7 +157,7 @@ def test_a_serde_of_modules_takes_what_its_error_says_to_pass(tmp_path: Path) ->
 
 def test_named_files_of_a_stage_are_read_alone_and_have_to_be_there(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(DPF, "_started", lambda self, rows, *_: rows["data"])
-    for name in ("a/x[1].parquet", "b/x.parquet", "x.parquet", "!x.parquet"):
+    for name in ("a/x[1].parquet", "b/x.parquet", "x.parquet", "!x.parquet", "_y.parquet"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         pq.write_table(pa.table({"x": [1]}), tmp_path / name)
     (tmp_path / "a/notes.txt").touch()
@@ -169,6 +169,7 @@ def test_named_files_of_a_stage_are_read_alone_and_have_to_be_there(tmp_path, mo
 
     assert read("b/x.parquet", "a/x[1].parquet") == ["b/x.parquet", "a/x[1].parquet"]
     assert read("x.parquet", "x.parquet", "!x.parquet") == ["x.parquet", "!x.parquet"]
+    assert read("_y.parquet", "x.parquet") == ["_y.parquet", "x.parquet"]
     with pytest.raises(InputError, match=r"has not: 'c.parquet', 'a/x1.parquet'\."):
         read("c.parquet", "x.parquet", "a/x1.parquet")
 

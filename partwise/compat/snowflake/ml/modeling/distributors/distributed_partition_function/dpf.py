@@ -1,6 +1,5 @@
 """A function that is called for each partition."""
 
-import glob
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -106,8 +105,7 @@ class DPF:
                 and would be left out.
         """
         folder = stage_store(stage_location)
-        patterns = _patterns(folder, file_pattern, partition_ids)
-        files = Files([f"{folder}/{each}" for each in patterns], file_column=FILE_COLUMN)
+        files = _files(folder, file_pattern, partition_ids)
         rows = {"data": files, "partition_by": FILE_COLUMN}
         return self._started(rows, run_id, on_existing_artifacts, execution_options)
 
@@ -147,8 +145,8 @@ class DPF:
         return DPFRun(run_id, self._store, work)
 
 
-def _patterns(folder: str, file_pattern: str, partition_ids: Sequence[str] | None) -> list[str]:
-    """Return the patterns of the files of a folder that are partitions."""
+def _files(folder: str, file_pattern: str, partition_ids: Sequence[str] | None) -> Files:
+    """Return the files of a folder that are partitions."""
     there = dict.fromkeys(Store.of(folder).list(""))
     if partition_ids is None:
         matches = (each for each in there if PurePosixPath(each).match(file_pattern))
@@ -156,28 +154,17 @@ def _patterns(folder: str, file_pattern: str, partition_ids: Sequence[str] | Non
             raise InputError(
                 f"Files of {folder} match {file_pattern!r} and would be left out, since a part of "
                 f"their path begins with '.' or '_': {names_in_words(hidden, 5)}. Rename them, or "
-                "name the others by partition_ids."
+                "name the files by partition_ids."
             )
         # Files in folders of the stage match as well, as there.
-        return [f"**/{file_pattern}"]
+        return Files(f"{folder}/**/{file_pattern}", file_column=FILE_COLUMN)
     wanted = dict.fromkeys(map(str, partition_ids))
     if missing := [each for each in wanted if each not in there]:
         raise InputError(
             f"partition_ids names files that {folder} has not: {names_in_words(missing, 5)}."
             f"{did_you_mean(missing[0], there)}"
         )
-    return [_pattern_of(each) for each in wanted]
-
-
-def _pattern_of(path: str) -> str:
-    """Return a pattern of a file alone, since files are named from where its first wildcard is.
-
-    As a path, it would be named by its name alone.
-    """
-    first = path.partition("/")[0]
-    # "[!]" and "[^]" would be others.
-    place = next((place for place, sign in enumerate(first) if sign.isalnum()), 0)
-    return f"{glob.escape(path[:place])}[{path[place]}]{glob.escape(path[place + 1 :])}"
+    return Files(list(wanted), folder=folder, file_column=FILE_COLUMN)
 
 
 def refuse_existing(run_id: str, store: str) -> None:
