@@ -466,7 +466,7 @@ def configured_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     from tests.signing_key import CONFIGURED_KEY
 
     monkeypatch.setenv(signing.STATE_VARIABLE, str(tmp_path / "state"))
-    monkeypatch.setattr(signing, "_of_blocks", [])
+    monkeypatch.setattr(signing, "_of_blocks", {})
     monkeypatch.setenv(signing.KEYS_VARIABLE, CONFIGURED_KEY)
     return CONFIGURED_KEY
 

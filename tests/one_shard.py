@@ -79,7 +79,7 @@ def _work(claim: Claim, values: Values, code: str, gives_rows: bool) -> None:
     store, keys = claim.store, list(values)
     names = partition_ids(pa.table({"key": keys}), COLUMNS)
     execution: Any = SimpleNamespace(
-        is_signed=is_configured(),
+        is_signed=is_configured(store),
         store=store,
         run_id=RUN_ID,
         kind="map",

@@ -46,7 +46,7 @@ def drive_study(
         else:
             claim.begin(n_shards=1, intent=intent, partitions=trials)
             execution: Any = SimpleNamespace(
-                is_signed=is_configured(),
+                is_signed=is_configured(store),
                 store=store,
                 run_id=RUN_ID,
                 kind="tune",

@@ -26,7 +26,7 @@ def open_store(store: StoreParameter) -> Store:
     if keys := keys_of(store):
         set_credentials(opened.url, keys)
     if store.signing_keys is not None:
-        set_signing_keys(store.signing_keys.get_secret_value())
+        set_signing_keys(opened, store.signing_keys.get_secret_value())
     return opened
 
 

@@ -128,7 +128,7 @@ def _specify(
         silence_s=options.silence_s,
         resumable=claim.resumable_generations(plan.intent),
         resume_from=plan.resume_from,
-        is_signed=is_configured(),
+        is_signed=is_configured(claim.store),
     )
 
 

@@ -99,7 +99,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             environment=plan.environment,
             compares_models=plan.compares_models,
             without_model=plan.without_model,
-            is_signed=is_configured(),
+            is_signed=is_configured(opened_store),
             **totals,
         )
         assignments = plan.assign(execution, sharded, folder, params)

@@ -152,7 +152,7 @@ def _specify(
         work_name=full_name_of(plan.work.train.function, plan.name),
         preloaded=preloaded,
         environment=plan.environment,
-        is_signed=is_configured(),
+        is_signed=is_configured(claim.store),
     )
     room = len(places.gangs or places.slots)
     return StudySpec(

@@ -267,8 +267,8 @@ def _give_keys(
 
     known = known_credentials([store.url, *of_rows, *buckets])
     plugins: list[WorkerPlugin] = [Credentials(url, keys) for url, keys in known.items()]
-    if keys := signing_keys_text():
-        plugins.append(SigningKeys(keys))
+    if keys := signing_keys_text(store):
+        plugins.append(SigningKeys(store, keys))
     for plugin in plugins:
         # The scheduler has them then for all workers; one that hangs gets them when it goes on.
         with suppress(TimeoutError):

@@ -111,7 +111,7 @@ def commit_version(
     path = versions.path(number)
     try:
         # What fails here may have been committed all the same: nothing is taken back.
-        store.create(path, document.to_bytes(path))
+        store.create(path, document.to_bytes(path, store))
     except FileExistsError:
         _take_back(store, left)
         known = _made(store, name, number, origin)

@@ -71,7 +71,7 @@ def write_kept(store: Store, name: str, rows: pa.Table, about: About) -> int:
     """Write a file of rows, and return its size in bytes."""
     described = rows.replace_schema_metadata({_ABOUT: json.dumps(asdict(about))})
     token = secrets.token_hex(8)
-    key = given_key() if is_configured() else None
+    key = given_key(store) if is_configured(store) else None
     content = write_sealed(described, _purpose(name, about.version, token), key)
     file = f"{about.version:08d}-{len(content)}-{token}.parquet"
     store.create(f"{folder_of(name)}/{file}", content)
@@ -110,9 +110,9 @@ def read_kept(store: Store, reference: str, wanted: Callable[[str, About], bool]
 
     def read(path: str) -> tuple[About, Sequence[str], pa.Table]:
         content = store.read(path)
-        if is_configured():
+        if is_configured(store):
             made_by, _, token = _parts(path)
-            check_own_signature(content, _purpose(name, made_by, token), path)
+            check_own_signature(content, _purpose(name, made_by, token), path, store)
         try:
             if not check_own_checksum(content, path):
                 raise ValueError("it has no checksum")

@@ -295,7 +295,7 @@ def _create_manifest(
         with contextlib.suppress(FileExistsError):
             numbers = versions_of(store, name)
             path = numbers.path(version.version)
-            store.create(path, version.to_bytes(path))
+            store.create(path, version.to_bytes(path, store))
             numbers.remember(version.version)
             return Registration(dataset=Dataset(store, version), is_new=True)
 

@@ -51,7 +51,8 @@ def commit_ranks(
     ]
     token = execution_token(claim.generation, secrets.token_hex(4))
     path = run_path(run_id, LEDGER, segment_file(0, token, 1, "parquet"))
-    segment = write_segment(segment_table(keys, rows), path, is_signed=is_configured())
+    table, is_signed = segment_table(keys, rows), is_configured(store)
+    segment = write_segment(store, table, path, is_signed=is_signed)
     store.create(path, segment)
     ending = Ending(
         partitions=world_size,

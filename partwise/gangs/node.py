@@ -323,7 +323,7 @@ class _NodeRun:
             return ""
         root = run_path(spec.run_id, CHECKPOINTS)
         scope = signing_scope(root, spec.generation, self._assignment.attempt)
-        return given_key().derived(scope).to_text()
+        return given_key(spec.store).derived(scope).to_text()
 
     def _watch(self) -> None:
         """Follow the ranks until all have ended, and end them when that is due."""

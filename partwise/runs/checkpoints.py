@@ -141,13 +141,13 @@ def check_checkpoint(store: Store, root: str, name: str) -> str:
         SignatureError: It is unsigned, was altered, or belongs elsewhere.
         FileNotFoundError: It was removed meanwhile.
     """
-    if not is_configured():
+    if not is_configured(store):
         return ""
     path = f"{root}/{name}/{DOCUMENT}"
     content = store.read_document(path)
     generation, attempt, _ = checkpoint_order(name)
     # For its place, and by the key of its attempt: one that was signed for another does not count.
-    check_signed(content, path, path, signing_scope(root, generation, attempt))
+    check_signed(content, path, path, store, signing_scope(root, generation, attempt))
     return hashlib.sha256(content).hexdigest()
 
 

@@ -165,7 +165,7 @@ class Claim:
             writer=secrets.token_hex(8),
         )
         path = run_path(identity.run_id, claim_file(lease.number))
-        self.store.create(path, self._claimed.to_bytes(path))
+        self.store.create(path, self._claimed.to_bytes(path, self.store))
 
     def __exit__(self, *exception: object) -> None:
         with self._tidied, contextlib.suppress(StoreError):
@@ -397,7 +397,7 @@ class Claim:
         path = run_path(run_id, generation_file(self.generation))
         # Created, not written: two processes never share a generation, so what they commit under
         # its number never mixes.
-        content = document.to_bytes(path)
+        content = document.to_bytes(path, self.store)
         self.generation_sha256 = sha256_of(content)
         try:
             self.store.create(path, content)

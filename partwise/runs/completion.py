@@ -179,7 +179,7 @@ def _finish(claim: Claim, summary: SummaryDocument, ledger: pa.Table) -> Run:
         }
     )
     path = run_path(run_id, summary_file(number))
-    store.create(path, bound.to_bytes(path))
+    store.create(path, bound.to_bytes(path, store))
     if summary.is_complete(claim.identity.kind):
         folder = KINDS[claim.identity.kind].outputs
         # Listed before they are announced: where the list holds rows of a newer generation, this
@@ -187,7 +187,7 @@ def _finish(claim: Claim, summary: SummaryDocument, ledger: pa.Table) -> Run:
         if replaced := unreferenced_outputs(store, run_id, ledger, folder):
             claim.replace(replaced)
     run = Run.open(run_id, store, generation=summary.generation)
-    remember(store.url, run_path(run_id), seen_of(run.document, summary.generation))
+    remember(store, run_path(run_id), seen_of(run.document, summary.generation))
     return run
 
 

@@ -85,7 +85,7 @@ def read_claim(store: Store, run_id: str) -> bytes | None:
         return None
     if content is not None:
         path = run_path(run_id, claim_file(number))
-        check_signed(content, path, f"{run_id}/{claim_file(number)}")
+        check_signed(content, path, f"{run_id}/{claim_file(number)}", store)
     return content
 
 
@@ -128,7 +128,7 @@ def list_generations(store: Store, run_id: str, *, is_signed: bool | None = None
     names = store.list_folder(run_path(run_id, "generations"))
     removals = [number for number in map(removed_number, names) if number is not None]
     # An empty file of this name would hide a run from all readers: with keys it has to be signed.
-    if removals and (is_configured() if is_signed is None else is_signed):
+    if removals and (is_configured(store) if is_signed is None else is_signed):
         removals = [number for number in removals if _is_removal_signed(store, run_id, number)]
     removed = max(removals, default=-1)
     ended = tuple(sorted(number for number in map(ended_number, names) if number > max(removed, 0)))
@@ -151,12 +151,12 @@ def refuse_removed(store: Store, run_id: str, generation: int) -> None:
 def write_removal(store: Store, run_id: str, generation: int) -> None:
     """Note that a run was removed, up to a generation; to do so twice changes nothing."""
     path = run_path(run_id, removal_file(generation))
-    signature = sign(_REMOVED, path)
+    signature = sign(_REMOVED, path, store)
     try:
         store.create(path, _REMOVED + f"{signature or ''}\n".encode())
     except FileExistsError:
         # A forged mark does not count, and must not keep the run from being removed.
-        if is_configured() and not _is_removal_signed(store, run_id, generation):
+        if is_configured(store) and not _is_removal_signed(store, run_id, generation):
             store.write(path, _REMOVED + f"{signature}\n".encode())
 
 
@@ -167,7 +167,7 @@ def _is_removal_signed(store: Store, run_id: str, generation: int) -> bool:
     except (FileNotFoundError, RunFormatError):
         return False
     signature = content.removeprefix(_REMOVED).decode(errors="replace").strip()
-    return verify(_REMOVED, path, signature) is not None
+    return verify(_REMOVED, path, signature, store) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,13 +199,13 @@ def ledger_segments(store: Store, run_id: str, shard: int | None = None) -> list
     return store.list(run_path(run_id, name))
 
 
-def write_segment(table: pa.Table, path: str, *, is_signed: bool) -> bytes:
+def write_segment(store: Store, table: pa.Table, path: str, *, is_signed: bool) -> bytes:
     """Return rows of a ledger as the file of a segment.
 
     `path` is relative to the store: a signature is for this place alone. `is_signed`: the run's
     process was given signing keys; SignatureError where this one was not.
     """
-    return write_table(table, path, given_key() if is_signed else None)
+    return write_table(table, path, given_key(store) if is_signed else None)
 
 
 def read_segments(store: Store, paths: Iterable[str], *, is_signed: bool | None = None) -> Segments:
@@ -218,10 +218,10 @@ def read_segments(store: Store, paths: Iterable[str], *, is_signed: bool | None 
         SignatureError: They are to be signed, and this process has no key.
     """
     if is_signed is None:
-        is_signed = is_configured()
+        is_signed = is_configured(store)
     elif is_signed:
         # Now, and not for each segment: without a key all would count as damaged, and be set aside.
-        given_key()
+        given_key(store)
 
     def read(path: str) -> pa.Table | str | None:
         where = f"{store.url}/{path}"
@@ -229,7 +229,7 @@ def read_segments(store: Store, paths: Iterable[str], *, is_signed: bool | None 
             content = store.read(path)
             # Until a run has ended, there is no summary whose signature binds its segments.
             if is_signed:
-                check_own_signature(content, path, where)
+                check_own_signature(content, path, where, store)
             return read_ledger(content, where)
         except FileNotFoundError:
             # Since it was listed: a garbage collection, or a resume that set it aside.

@@ -46,6 +46,7 @@ from partwise.errors import RunFormatError, RunIdError
 from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.runs.kinds import KINDS, RunKind
 from partwise.store.signing import seal, unseal
+from partwise.store.store import Store
 from partwise.store.strict_json import parse_json
 from partwise.tables.keys.partition_keys import KeyColumn
 
@@ -136,13 +137,13 @@ class Document(BaseModel):
     sealed_since: ClassVar[int | None] = SEALED_SINCE
     """The first format version that ends in a checksum; None: none does."""
 
-    def to_bytes(self, purpose: str = "") -> bytes:
+    def to_bytes(self, purpose: str = "", store: Store | None = None) -> bytes:
         """Return the document as indented JSON.
 
-        `purpose` says which document it is, for its signature; "": it gets none.
+        `purpose` says which document of the store it is, for its signature; None: it gets none.
         """
         content = self.model_dump_json(indent=2).encode() + b"\n"
-        return content if self.sealed_since is None else seal(content, purpose)
+        return content if self.sealed_since is None else seal(content, purpose, store)
 
     @classmethod
     def from_bytes(cls, content: bytes, where: str) -> Self:

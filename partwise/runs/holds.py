@@ -103,7 +103,7 @@ def _read_hold(store: Store, path: str) -> "Hold | Literal['stale', 'gone']":
         "no version of a catalog draws on the run."
     )
     try:
-        check_signed(content, path, path)
+        check_signed(content, path, path, store)
         hold = Hold.from_bytes(content, path)
     except SignatureError as error:
         raise SignatureError(f"{error} {advice}") from error
@@ -167,7 +167,7 @@ def needed_files(files: Iterable[str]) -> tuple[str, ...]:
 
 def create_hold(store: Store, hold: Hold) -> None:
     """Create a hold on files that another hold keeps meanwhile."""
-    store.create(hold.path, hold.to_bytes(hold.path))
+    store.create(hold.path, hold.to_bytes(hold.path, store))
 
 
 def take_hold(store: Store, hold: Hold) -> Hold:

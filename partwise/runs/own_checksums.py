@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from partwise.errors import RunFormatError
 from partwise.store.signing import SigningKey, check_signature
+from partwise.store.store import Store
 from partwise.tables.parquet_types import dictionary_columns
 
 CHECKSUM = b"partwise.sha256"
@@ -74,13 +75,13 @@ def _fill(file: io.BytesIO, empty: bytes, value: bytes) -> None:
         content[place : place + len(value)] = value
 
 
-def check_own_signature(content: bytes, purpose: str, where: str) -> None:
+def check_own_signature(content: bytes, purpose: str, where: str, store: Store) -> None:
     """Refuse a file that no key of this process signed for this place in the store."""
     footer = _footer(content)
     signatures = list(_SIGNED.finditer(content, footer))
     places = list(_PLACE.finditer(content, footer))
     if not signatures or not places:
-        check_signature(content, purpose, None, where)
+        check_signature(content, purpose, None, where, store)
         return
     spans = sorted([(*places[-1].span(1), NO_CHECKSUM), (*signatures[-1].span(2), NO_DIGEST)])
     digest, at = hashlib.sha256(), 0
@@ -90,7 +91,7 @@ def check_own_signature(content: bytes, purpose: str, where: str) -> None:
         at = end
     digest.update(memoryview(content)[at:])
     text = signatures[-1][1].decode()
-    check_signature(digest.hexdigest().encode(), purpose, text, where)
+    check_signature(digest.hexdigest().encode(), purpose, text, where, store)
 
 
 def _footer(content: bytes) -> int:

@@ -35,7 +35,7 @@ def write_portfolio(store: Store, run_id: str, portfolio: Portfolio) -> None:
     """Keep the portfolio of a run, signed where keys are configured."""
     path = run_path(run_id, PORTFOLIO_FILE)
     content = portfolio.model_dump_json(indent=1).encode() + b"\n"
-    store.write(path, seal(content, path) if is_configured() else content)
+    store.write(path, seal(content, path, store) if is_configured(store) else content)
 
 
 def has_portfolio(store: Store, run_id: str) -> bool:
@@ -58,7 +58,7 @@ def read_portfolio(store: Store, run_id: str) -> Portfolio:
         raise InputError(
             f"The run {run_id!r} has no portfolio: give a run of find_portfolio that is complete."
         ) from None
-    check_signed(content, path, path)
+    check_signed(content, path, path, store)
     try:
         return Portfolio.model_validate_json(content)
     except ValidationError as error:

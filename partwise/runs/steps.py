@@ -48,7 +48,7 @@ def announce(lease: Lease, store: Store, run_id: str, step: Step) -> None:
     Raises:
         RunBusyError: Another process took the run over; nothing is done.
     """
-    lease.announce(step.to_bytes(lease.next_step))
+    lease.announce(step.to_bytes(lease.next_step, store))
     carry_out(store, run_id, step)
 
 
@@ -67,7 +67,7 @@ def finish_earlier_steps(lease: Lease, store: Store, run_id: str) -> None:
             "if no process of yours was stopped while it collected, removed or completed this run."
         )
         try:
-            check_signed(content, path, where)
+            check_signed(content, path, where, store)
             carry_out(store, run_id, Step.from_bytes(content, where))
         except SignatureError as error:
             raise SignatureError(f"{error} {advice}") from error

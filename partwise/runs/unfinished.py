@@ -64,7 +64,7 @@ def write_keys(store: Store, path: str, keys: pa.Table, rows: np.ndarray | None)
     table = keys.rename_columns([f"{KEY_PREFIX}{name}" for name in keys.column_names])
     counts = pa.nulls(len(keys), pa.int64()) if rows is None else pa.array(rows, pa.int64())
     table = table.append_column(ROWS, counts)
-    store.create(path, write_segment(table, path, is_signed=is_configured()))
+    store.create(path, write_segment(store, table, path, is_signed=is_configured(store)))
 
 
 def read_keys(
@@ -85,8 +85,8 @@ def read_keys(
         content = store.read(path)
     except FileNotFoundError:
         return None
-    if is_configured():
-        check_own_signature(content, path, where)
+    if is_configured(store):
+        check_own_signature(content, path, where, store)
     table = read_table(content, where, as_ledger=True)
     names = [f"{KEY_PREFIX}{column.name}" for column in document.key_columns]
     try:

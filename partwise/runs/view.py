@@ -97,10 +97,10 @@ class View:
         name = summary_file(generation)
         path = run_path(self._run_id, name)
         content = self.store.read_document(path)
-        check_signed(content, path, f"{self._run_id}/{name}")
+        check_signed(content, path, f"{self._run_id}/{name}", self.store)
         summary = SummaryDocument.from_bytes(content, f"{self._run_id}/{name}")
         self._check_own(summary, name, generation)
-        remember(self.store.url, run_path(self._run_id), seen_of(self.run, generation))
+        remember(self.store, run_path(self._run_id), seen_of(self.run, generation))
         return summary
 
     def _check_own(
@@ -162,7 +162,7 @@ class View:
             except FileNotFoundError as error:
                 refuse_removed(self.store, self._run_id, generation)
                 raise RunFormatError(f"The run {self._run_id!r} lacks its {name}.") from error
-            check_signed(content, path, f"{self._run_id}/{name}")
+            check_signed(content, path, f"{self._run_id}/{name}", self.store)
             self._documents[generation] = content
         return self._documents[generation]
 
@@ -175,7 +175,7 @@ class View:
         # another run or generation does not count.
         document = self.document(generation)
         path = run_path(self._run_id, generation_file(generation))
-        signed_by = signer(self._document_bytes(generation), path)
+        signed_by = signer(self._document_bytes(generation), path, self.store)
         return signed_by is not None and document.run_sha256 == self.run_sha256
 
     def ledger(self) -> pa.Table | None:
@@ -304,10 +304,10 @@ def open_view(store: Store, document: RunDocument, run_sha256: str) -> View:
     """Return what readers see of a run now."""
     path = run_path(document.run_id)
     # Before the store is asked: what others complete between the two is newer then, not missing.
-    seen = recall(store.url, path)
+    seen = recall(store, path)
     there = list_generations(store, document.run_id)
     ended = seen_of(document, max(*there.ended, there.removed, 0))
-    check_not_older(seen, ended, store.url, path)
+    check_not_older(seen, ended, store, path)
     found = View(store=store, run=document, newest=0, summaries={}, run_sha256=run_sha256)
     if isinstance(document, ClaimDocument):
         # Nothing of one that was removed counts for a process that is about to begin it again.
@@ -334,6 +334,7 @@ def _summary_of_v1(store: Store, run_id: str) -> dict[int, SummaryDocument | Non
         content = store.read_document(run_path(run_id, SUMMARY_OF_V1))
     except FileNotFoundError:
         return {}
-    check_signed(content, run_path(run_id, SUMMARY_OF_V1), f"{run_id}/{SUMMARY_OF_V1}")
-    summary = SummaryDocument.from_bytes(content, f"{run_id}/{SUMMARY_OF_V1}")
+    where = f"{run_id}/{SUMMARY_OF_V1}"
+    check_signed(content, run_path(run_id, SUMMARY_OF_V1), where, store)
+    summary = SummaryDocument.from_bytes(content, where)
     return {summary.generation: summary}

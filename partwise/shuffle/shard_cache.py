@@ -83,7 +83,7 @@ class ShardCache:
             return None
         try:
             sealed = self.store.read_document(f"{self.entry}/{COMPLETE}")
-            if self.where == "store" and signer(sealed, self._purpose) is None:
+            if self.where == "store" and signer(sealed, self._purpose, self.store) is None:
                 raise SignatureError(
                     f"The shards of an earlier run on these rows are in {self.entry} of the store, "
                     "but no signing key of this process vouches for them: the rows are read again."
@@ -119,7 +119,7 @@ class ShardCache:
         content = json.dumps(document, indent=2).encode() + b"\n"
         # Another run may have been faster: then its parts are used, and ours are not kept.
         with contextlib.suppress(FileExistsError):
-            self.store.create(f"{self.entry}/{COMPLETE}", seal(content, self._purpose))
+            self.store.create(f"{self.entry}/{COMPLETE}", seal(content, self._purpose, self.store))
 
     def forget(self) -> None:
         """Have no run use what an earlier one has written."""

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from partwise.errors import SignatureError
-from partwise.store.signing import is_configured, state_folder
+from partwise.store.signing import is_configured, place_of, state_folder
+from partwise.store.store import Store
 
 _FOLDER = "seen"
 
@@ -30,12 +31,12 @@ class Seen:
     """Of the newest generation that has ended, or the newest version."""
 
 
-def recall(store_url: str, path: str) -> Seen:
+def recall(store: Store, path: str) -> Seen:
     """Return what was seen of a run or dataset before; nothing where no keys are configured.
 
     It is asked for before the store is: what others complete meanwhile is not missed then.
     """
-    file = _file_of(store_url, path)
+    file = _file_of(store, path)
     if file is None:
         return Seen()
     try:
@@ -45,31 +46,31 @@ def recall(store_url: str, path: str) -> Seen:
         return Seen()
 
 
-def check_not_older(seen: Seen, found: Seen, store_url: str, path: str) -> None:
+def check_not_older(seen: Seen, found: Seen, store: Store, path: str) -> None:
     """Refuse a store that has less than was seen of it before.
 
     `seen` is what `recall` returned, before the store was asked.
     """
     if found.since > seen.since or (found.since == seen.since and found.number >= seen.number):
         return
-    file = _file_of(store_url, path)
+    file = _file_of(store, path)
     raise SignatureError(
-        f"{path} in the artifact store {store_url} is older than when it was last read here: "
+        f"{path} in the artifact store {store.url} is older than when it was last read here: "
         f"number {found.number or 'none'}, and number {seen.number} had been signed. Restore what "
         f"is missing; if you went back on purpose, delete {file}."
     )
 
 
-def remember(store_url: str, path: str, found: Seen) -> None:
+def remember(store: Store, path: str, found: Seen) -> None:
     """Keep what was verified of a run or dataset, where it is newer than what was before.
 
     Where no keys are configured, or this user has no folder of state, nothing is kept.
     """
-    file = _file_of(store_url, path)
-    before = recall(store_url, path)
+    file = _file_of(store, path)
+    before = recall(store, path)
     if file is None or (found.since, found.number) <= (before.since, before.number):
         return
-    content = json.dumps({"store": store_url, "path": path, **asdict(found)}).encode()
+    content = json.dumps({"store": store.url, "path": path, **asdict(found)}).encode()
     temporary = file.with_name(f".{file.name}-{secrets.token_hex(8)}")
     with contextlib.suppress(OSError):
         file.parent.mkdir(mode=0o700, exist_ok=True)
@@ -79,11 +80,9 @@ def remember(store_url: str, path: str, found: Seen) -> None:
         temporary.replace(file)
 
 
-def _file_of(store_url: str, path: str) -> Path | None:
-    folder = state_folder() if is_configured() else None
+def _file_of(store: Store, path: str) -> Path | None:
+    folder = state_folder() if is_configured(store) else None
     if folder is None:
         return None
-    # A store that is reached through a link is the same one.
-    url = store_url if "://" in store_url else os.path.realpath(store_url)
-    name = hashlib.sha256(f"{url}\n{path}".encode()).hexdigest()
+    name = hashlib.sha256(f"{place_of(store.url)}\n{path}".encode()).hexdigest()
     return folder / _FOLDER / f"{name}.json"

@@ -1,12 +1,13 @@
 """Signatures of documents: HMAC-SHA256 with keys that the store does not hold.
 
 Whoever can write a store can write checksums too, but cannot sign. Keys come from the environment
-variable `PARTWISE_SIGNING_KEYS`, or from the block of a store: "ID:KEY, ID:KEY", each key 64
-hexadecimal digits. The first signs and all verify, so that a key can be replaced. Without any, the
-key of this user on this machine signs: it is made when it is first needed, in the folder that
-`state_folder` names, and says only which documents were made here. Beside configured keys it does
-not count: what runs as this user, a function of a partition too, can read it or put its own
-there.
+variable `PARTWISE_SIGNING_KEYS`, for all stores, or from the block of a store, for this store
+alone: who has the keys of one store is not to write what is believed in another. They are "ID:KEY,
+ID:KEY", each key 64 hexadecimal digits. The first signs and all verify, so that a key can be
+replaced. Without any, the key of this user on this machine signs: it is made when it is first
+needed, in the folder that `state_folder` names, and says only which documents were made here.
+Beside configured keys it does not count: what runs as this user, a function of a partition too, can
+read it or put its own there.
 
 Processes that run functions get no key, and one of them has to sign: the rank that keeps a
 checkpoint. It gets a key that is derived for a scope, all checkpoints of its own attempt, and that
@@ -30,8 +31,12 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from partwise.errors import InputError, SignatureError
+
+if TYPE_CHECKING:
+    from partwise.store.store import Store
 
 KEYS_VARIABLE = "PARTWISE_SIGNING_KEYS"
 STATE_VARIABLE = "PARTWISE_STATE"
@@ -50,7 +55,8 @@ _SEAL = re.compile(
 _END = b"\n}\n"
 
 _lock = threading.Lock()
-_of_blocks: list[str] = []
+_of_blocks: dict[str, str] = {}
+"""By the place of a store."""
 _blocks_count: ContextVar[bool] = ContextVar("partwise_signing_keys_of_blocks", default=True)
 
 
@@ -81,16 +87,20 @@ class SigningKey:
         return f"{self.key_id}:{self.secret.hex()}"
 
 
-def set_signing_keys(text: str) -> None:
-    """Keep the keys of a block in this process, before those of blocks that it was given earlier.
+def set_signing_keys(store: "Store", text: str) -> None:
+    """Keep the keys of a store's block in this process, in place of those that it was given before.
 
-    Those of the environment come before all. Child processes and workers do not inherit them, as
+    Those of the environment come before them. Child processes and workers do not inherit them, as
     they would the environment.
     """
     parse_keys(text, "the block's signing_keys")
     with _lock:
-        # The last one signs: this process may have opened another team's block meanwhile.
-        _of_blocks[:] = [*(each for each in _of_blocks if each != text), text]
+        _of_blocks[place_of(store.url)] = text
+
+
+def place_of(url: str) -> str:
+    """Return what two URLs of one store have in common: one may be a link to the other."""
+    return url if "://" in url else os.path.realpath(url)
 
 
 def parse_keys(text: str, where: str) -> tuple[SigningKey, ...]:
@@ -117,18 +127,15 @@ def parse_keys(text: str, where: str) -> tuple[SigningKey, ...]:
     return tuple(keys)
 
 
-def configured_keys() -> tuple[SigningKey, ...]:
-    """Return the keys that this process was given; the first signs."""
-    with _lock:
-        texts = [*_of_blocks] if _blocks_count.get() else []
-    found: dict[str, SigningKey] = {}
-    for text in reversed(texts):
-        for key in parse_keys(text, "the block"):
-            # Of two secrets under one ID the one that was given last: an older one was replaced.
-            found.setdefault(key.key_id, key)
+def configured_keys(store: "Store") -> tuple[SigningKey, ...]:
+    """Return the keys that this process was given for a store; the first signs."""
+    text = ""
+    if _blocks_count.get():
+        with _lock:
+            text = _of_blocks.get(place_of(store.url), "")
     given = parse_keys(os.environ.get(KEYS_VARIABLE, ""), KEYS_VARIABLE)
     ours = {key.key_id for key in given}
-    return (*given, *(key for key_id, key in found.items() if key_id not in ours))
+    return (*given, *(key for key in parse_keys(text, "the block") if key.key_id not in ours))
 
 
 @contextlib.contextmanager
@@ -141,21 +148,14 @@ def keys_of_blocks(*, count: bool) -> Iterator[None]:
         _blocks_count.reset(token)
 
 
-def signing_keys_text() -> str:
-    """Return the keys that this process was given as one text; "": none."""
-    return ", ".join(key.to_text() for key in configured_keys())
+def signing_keys_text(store: "Store") -> str:
+    """Return the keys that this process was given for a store as one text; "": none."""
+    return ", ".join(key.to_text() for key in configured_keys(store))
 
 
-def replace_signing_keys(text: str) -> None:
-    """Keep keys in this process in place of all that `set_signing_keys` was given."""
-    parse_keys(text, "the driver's signing keys")
-    with _lock:
-        _of_blocks[:] = [text]
-
-
-def given_key() -> SigningKey:
+def given_key(store: "Store") -> SigningKey:
     """Return the key that signs; SignatureError where the caller of this process was given none."""
-    keys = configured_keys()
+    keys = configured_keys(store)
     if not keys:
         raise SignatureError(
             "This process was not given the signing keys of its run; resume the run when the "
@@ -164,36 +164,41 @@ def given_key() -> SigningKey:
     return keys[0]
 
 
-def is_configured() -> bool:
-    """Whether keys were given, so that unsigned documents are refused."""
-    return bool(configured_keys())
+def is_configured(store: "Store") -> bool:
+    """Whether keys were given for a store, so that its unsigned documents are refused."""
+    return bool(configured_keys(store))
 
 
-def sign(content: bytes, purpose: str, key: SigningKey | None = None) -> str | None:
+def sign(content: bytes, purpose: str, by: "Store | SigningKey") -> str | None:
     """Return a signature of a content, with the ID of its key.
 
     `purpose` says which document it is: a content that is valid for one is not valid for another.
-    `key` None: the first that is configured, else this user's own.
+    `by` is the key, or the store: then its first that is configured, else this user's own.
 
     Returns:
         "hmac-sha256:ID:DIGEST"; None where no key is configured and this user has no folder to keep
         one in.
     """
-    if key is None:
-        keys = configured_keys()
+    key: SigningKey | None
+    if isinstance(by, SigningKey):
+        key = by
+    else:
+        keys = configured_keys(by)
         key = keys[0] if keys else own_key()
     return None if key is None else f"hmac-sha256:{key.key_id}:{key.digest(content, purpose)}"
 
 
-def verify(content: bytes, purpose: str, signature: str | None, scope: str = "") -> str | None:
-    """Return the ID of the key that signed a content; None: no key that counts here did.
+def verify(
+    content: bytes, purpose: str, signature: str | None, store: "Store", scope: str = ""
+) -> str | None:
+    """Return the ID of the key that signed a content; None: no key that counts in the store did.
 
     `scope` is that of the key; "": it was not a derived one.
     """
     match = _SIGNATURE.fullmatch(signature or "")
     if match is None:
         return None
-    keys = configured_keys()
+    keys = configured_keys(store)
     # Beside configured keys it does not count: a function of a partition runs as this user, and
     # can read it or put its own there.
     if not keys and (own := own_key(make=False)) is not None:
@@ -206,14 +211,14 @@ def verify(content: bytes, purpose: str, signature: str | None, scope: str = "")
     return None
 
 
-def seal(document: bytes, purpose: str = "", key: SigningKey | None = None) -> bytes:
+def seal(document: bytes, purpose: str = "", by: "Store | SigningKey | None" = None) -> bytes:
     """Return a JSON document with its checksum, and its signature, as its last members.
 
-    `purpose` "": the document gets no signature. `key` is as `sign` has it.
+    `purpose` and `by` are as `sign` has them; `by` None: the document gets no signature.
     """
     body = document.removesuffix(_END)
     members = [f'"sha256": "{hashlib.sha256(body).hexdigest()}"']
-    if purpose and (signature := sign(body, purpose, key)):
+    if by is not None and (signature := sign(body, purpose, by)):
         members.append(f'"signature": "{signature}"')
     return body + "".join(f",\n  {member}" for member in members).encode() + _END
 
@@ -226,35 +231,37 @@ def unseal(document: bytes) -> bytes | None:
     return match[1] + _END
 
 
-def signer(document: bytes, purpose: str) -> str | None:
-    """Return the ID of the key that signed a sealed document; None: none that this process has."""
+def signer(document: bytes, purpose: str, store: "Store") -> str | None:
+    """Return the ID of the key that signed a sealed document; None: none that counts there."""
     match = _SEAL.fullmatch(document)
-    return None if match is None else verify(match[1], purpose, _text(match[3]))
+    return None if match is None else verify(match[1], purpose, _text(match[3]), store)
 
 
-def check_signed(document: bytes, purpose: str, where: str, scope: str = "") -> None:
-    """Refuse a document that no key of ours signed, where keys are configured.
+def check_signed(
+    document: bytes, purpose: str, where: str, store: "Store", scope: str = ""
+) -> None:
+    """Refuse a document that no key of its store signed, where keys are configured.
 
     It is unsigned, was altered, is another document, or of an unknown key: SignatureError. `scope`
     is as `verify` has it.
     """
     match = _SEAL.fullmatch(document)
     if match is None:
-        check_signature(document, purpose, None, where)
+        check_signature(document, purpose, None, where, store)
     else:
-        check_signature(match[1], purpose, _text(match[3]), where, scope)
+        check_signature(match[1], purpose, _text(match[3]), where, store, scope)
 
 
 def check_signature(
-    content: bytes, purpose: str, text: str | None, where: str, scope: str = ""
+    content: bytes, purpose: str, text: str | None, where: str, store: "Store", scope: str = ""
 ) -> None:
-    """Refuse a content that no key of ours signed, where keys are configured.
+    """Refuse a content that no key of its store signed, where keys are configured.
 
     It is unsigned, was altered, is another one, or of an unknown key: SignatureError. `scope` is as
     `verify` has it.
     """
-    keys = configured_keys()
-    if not keys or verify(content, purpose, text, scope) is not None:
+    keys = configured_keys(store)
+    if not keys or verify(content, purpose, text, store, scope) is not None:
         return
     signature = _SIGNATURE.fullmatch(text or "")
     if signature is None:
@@ -275,8 +282,9 @@ def check_signature(
             f"without {KEYS_VARIABLE} if it is older than the keys and you trust the store."
         )
     raise SignatureError(
-        f"{where} is signed with the key {signature[1]!r}, which this process does not have (it "
-        f"has {', '.join(repr(key.key_id) for key in keys)}); add it to {KEYS_VARIABLE}."
+        f"{where} is signed with the key {signature[1]!r}, which this process does not have for "
+        f"this store (it has {', '.join(repr(key.key_id) for key in keys)}); add it to "
+        f"{KEYS_VARIABLE}, or to the store's block."
     )
 
 

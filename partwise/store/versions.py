@@ -71,19 +71,19 @@ class Versions:
                 than one that was seen before.
         """
         # Before the store is asked: what others commit between the two is newer then, not missing.
-        seen = recall(self.store.url, self.folder)
+        seen = recall(self.store, self.folder)
         if number is None:
             number = max(self.there(), default=0)
             if number:
-                check_not_older(seen, Seen(number=number), self.store.url, self.folder)
+                check_not_older(seen, Seen(number=number), self.store, self.folder)
         path = self.path(number)
         content = self.store.read_document(path)
-        check_signed(content, path, path)
+        check_signed(content, path, path, self.store)
         return number, content
 
     def remember(self, number: int) -> None:
         """Keep that a version was seen, once all of its document was verified."""
-        remember(self.store.url, self.folder, Seen(number=number))
+        remember(self.store, self.folder, Seen(number=number))
 
     def missing(self) -> list[int]:
         """Return the numbers below the newest that are neither there nor removed, ascending."""

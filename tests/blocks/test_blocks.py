@@ -131,13 +131,13 @@ def test_the_type_that_a_value_is_written_with_tells_it_from_others():
 def test_signing_keys_of_a_block_stay_in_the_process_that_opens_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path
 ) -> None:
-    monkeypatch.setattr(signing, "_of_blocks", [])
+    monkeypatch.setattr(signing, "_of_blocks", {})
     keys = f"2026:{'a1' * 32}"
     block = StoreBlock(url=str(tmp_path), signing_keys=SecretStr(keys))
     assert "a1a1" not in repr(block)
     before = dict(os.environ)
-    open_store(block)
-    assert [key.key_id for key in signing.configured_keys()] == ["2026"]
+    store = open_store(block)
+    assert [key.key_id for key in signing.configured_keys(store)] == ["2026"]
     assert dict(os.environ) == before
 
 

@@ -89,7 +89,7 @@ def rewrite(store: Store, change) -> None:
     table = document.table.model_copy(update={"sha256": sha256_of(content)})
     changed = document.model_copy(update={"table": table})
     path = "catalogs/sales/versions/0002.json"
-    store.write(path, changed.to_bytes(path))
+    store.write(path, changed.to_bytes(path, store))
 
 
 def with_column(name: str, values: list) -> pa.Table:
@@ -183,13 +183,13 @@ def test_a_path_in_a_document_leads_nowhere_else(two) -> None:
 @pytest.fixture
 def keys(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
-    monkeypatch.setattr(signing, "_of_blocks", [])
+    monkeypatch.setattr(signing, "_of_blocks", {})
     monkeypatch.setenv(KEYS_VARIABLE, f"ours:{'a1' * 32}")
 
 
 def test_with_keys_an_unsigned_version_is_refused(two, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
-    monkeypatch.setattr(signing, "_of_blocks", [])
+    monkeypatch.setattr(signing, "_of_blocks", {})
     monkeypatch.setenv(KEYS_VARIABLE, f"ours:{'a1' * 32}")
     with pytest.raises(SignatureError, match="beside which that does not count"):
         Catalog.open("sales", two)

@@ -228,14 +228,14 @@ MUTANTS = (
     Mutant(
         "with a key, what it did not sign is refused",
         "partwise/store/signing.py",
-        "if not keys or verify(content, purpose, text, scope) is not None:",
+        "if not keys or verify(content, purpose, text, store, scope) is not None:",
         "if True:",
         "tests/runs/test_signed.py -k with_a_key_what_it_did_not_sign_is_refused",
     ),
     Mutant(
         "with a key, a segment of an unfinished run that it did not sign counts as damaged",
         "partwise/runs/contents.py",
-        "                check_own_signature(content, path, where)",
+        "                check_own_signature(content, path, where, store)",
         "                pass",
         "tests/runs/test_signed_segments.py -k with_another_key_or_none",
     ),
@@ -263,7 +263,7 @@ MUTANTS = (
     Mutant(
         "shards in a store are used again only with a signature of ours",
         "partwise/shuffle/shard_cache.py",
-        'if self.where == "store" and signer(sealed, self._purpose) is None:',
+        'if self.where == "store" and signer(sealed, self._purpose, self.store) is None:',
         "if False:",
         "tests/shuffle/test_kept_shards.py -k of_somebody_else",
     ),
@@ -319,7 +319,7 @@ MUTANTS = (
     Mutant(
         "a checkpoint that no key signed does not count",
         "partwise/runs/checkpoints.py",
-        "    check_signed(content, path, path, signing_scope(root, generation, attempt))\n",
+        "    check_signed(content, path, path, store, signing_scope(root, generation, attempt))\n",
         "",
         "tests/gangs/test_signed_checkpoints.py -k forged_one",
     ),
@@ -340,14 +340,14 @@ MUTANTS = (
     Mutant(
         "a removal that no key signed does not count",
         "partwise/runs/contents.py",
-        "if removals and (is_configured() if is_signed is None else is_signed):",
+        "if removals and (is_configured(store) if is_signed is None else is_signed):",
         "if False:",
         "tests/runs/test_forged_marks.py -k nobody_signed_does_not_count",
     ),
     Mutant(
         "a step that no key signed deletes nothing",
         "partwise/runs/steps.py",
-        "            check_signed(content, path, where)\n",
+        "            check_signed(content, path, where, store)\n",
         "",
         "tests/runs/test_forged_marks.py -k deletes_nothing",
     ),
@@ -395,9 +395,9 @@ MUTANTS = (
     ),
     Mutant(
         "a store behind a link is the same one",
-        "partwise/store/seen.py",
-        "else os.path.realpath(store_url)",
-        "else store_url",
+        "partwise/store/signing.py",
+        'return url if "://" in url else os.path.realpath(url)',
+        "return url",
         "tests/runs/test_signed.py -k link_to_an_older_store",
     ),
     Mutant(

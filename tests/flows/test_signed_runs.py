@@ -45,7 +45,7 @@ def table(last: int) -> pa.Table:
 def test_workers_sign_what_they_commit_and_believe_what_they_signed(
     cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(signing, "_of_blocks", [])
+    monkeypatch.setattr(signing, "_of_blocks", {})
     monkeypatch.delenv(KEYS_VARIABLE, raising=False)
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
     block = StoreBlock(url=str(tmp_path / "store"), signing_keys=KEY)
@@ -71,7 +71,7 @@ def test_workers_sign_what_they_commit_and_believe_what_they_signed(
     changed = call(3)
     assert (changed.summary.kept, changed.counts) == (0, {"DONE": 4})
     # What the workers still have is not used for a caller without keys.
-    monkeypatch.setattr(signing, "_of_blocks", [])
+    monkeypatch.setattr(signing, "_of_blocks", {})
     plain = call(1, tmp_path / "other", "plain").store
     assert not any(SIGNATURE in plain.read(path) for path in ledger_segments(plain, "plain"))
     # Nor are what others signed, and what nobody signed, refused for it.

@@ -56,7 +56,9 @@ def of_attempt(
         directory=directory,
         resume_from=point.place,
         resume_sha256=point.sha256,
-        key=given_key().derived(signing_scope(root, generation, attempt)) if is_signed else None,
+        key=given_key(store).derived(signing_scope(root, generation, attempt))
+        if is_signed
+        else None,
     )
 
 
@@ -134,17 +136,17 @@ def test_no_checkpoint_can_stand_for_another(store: Store, move: str) -> None:
 
 def test_the_key_of_an_attempt_signs_nothing_else(store: Store) -> None:
     root = root_of(RUN)
-    key = given_key().derived(signing_scope(root, 1, 1))
+    key = given_key(store).derived(signing_scope(root, 1, 1))
     (again,) = parse_keys(key.to_text(), "the test")
     assert again == key
-    assert key.secret != given_key().secret
+    assert key.secret != given_key(store).secret
     path = f"{root}/0001-02-000001-00000000/{DOCUMENT}"
     document = CheckpointDocument(step=1, files=()).to_bytes(path, key)
     store.write(path, document)
     assert "changed after it was signed" in newest_checkpoint(store, RUN, ()).refused[0]
     for purpose in (path, f"runs/{RUN}/generations/0001.json"):
         with pytest.raises(SignatureError, match="changed after it was signed"):
-            signing.check_signed(seal(b'{\n  "x": 1\n}\n', purpose, key), purpose, purpose)
+            signing.check_signed(seal(b'{\n  "x": 1\n}\n', purpose, key), purpose, purpose, store)
 
 
 def test_what_is_changed_behind_the_drivers_look_is_refused_by_ranks(store: Store) -> None:

@@ -125,7 +125,7 @@ def test_a_step_of_ones_own_is_carried_out_by_the_next(run: Run) -> None:
     store = run.store
     store.create(f"{FOLDER}/outputs/old", b"old")
     with Lease.acquire(store, FOLDER) as lease:
-        lease.announce(Step(delete=("outputs/old",)).to_bytes(lease.next_step))
+        lease.announce(Step(delete=("outputs/old",)).to_bytes(lease.next_step, store))
         number = f"{lease._number:04d}"
     store.delete(f"{FOLDER}/lease/{number}.released")
     collect_garbage(store, "run", dry_run=False)

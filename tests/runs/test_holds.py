@@ -129,7 +129,7 @@ def test_a_damaged_hold_has_nothing_deleted(local_store, content) -> None:
 
 def test_with_keys_a_hold_has_to_be_signed(local_store, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
-    monkeypatch.setattr(signing, "_of_blocks", [])
+    monkeypatch.setattr(signing, "_of_blocks", {})
     monkeypatch.setenv(KEYS_VARIABLE, f"ours:{'a1' * 32}")
     train(local_store, "run", FIRST)
     promote(local_store, "run")
@@ -162,7 +162,7 @@ def test_the_time_of_a_hold_is_the_later_of_two(local_store, monkeypatch) -> Non
     (hold,) = read_holds(local_store, "run").counting
     local_store.delete(hold.document)
     behind = hold.model_copy(update={"created_at": datetime.now(UTC) - timedelta(days=3)})
-    local_store.write(hold.path, behind.to_bytes(hold.path))
+    local_store.write(hold.path, behind.to_bytes(hold.path, local_store))
     assert len(read_holds(local_store, "run").counting) == 1
 
 

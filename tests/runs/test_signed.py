@@ -23,7 +23,7 @@ NEW = f"2026:{'b2' * 32}"
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
-    monkeypatch.setattr(signing, "_of_blocks", [])
+    monkeypatch.setattr(signing, "_of_blocks", {})
     return tmp_path / "state"
 
 

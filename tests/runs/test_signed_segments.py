@@ -86,8 +86,8 @@ def test_no_byte_can_be_changed(store: Store) -> None:
         content = bytearray(whole)
         content[at] ^= 1 << chance.randrange(8)
         with pytest.raises(SignatureError, match=r"changed after it was signed|not signed"):
-            check_own_signature(with_checksum(bytes(content)), path, "it")
-    check_own_signature(whole, path, "it")
+            check_own_signature(with_checksum(bytes(content)), path, "it", store)
+    check_own_signature(whole, path, "it", store)
 
 
 def changes(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
@@ -111,7 +111,7 @@ def test_no_column_can_be_changed_with_another_key_or_none(
     tried = 0
     for _, changed in changes(table):
         monkeypatch.setenv(KEYS_VARIABLE, STRANGE)
-        forged = write_segment(changed, path, is_signed=True)
+        forged = write_segment(store, changed, path, is_signed=True)
         monkeypatch.setenv(KEYS_VARIABLE, OLD)
         store.write(path, forged)
         assert "was changed after it was signed with the key '2025'" in refusals(store, path)
@@ -169,10 +169,10 @@ def test_a_worker_without_the_keys_commits_nothing(
     table = read_ledger(store.read(path), "it")
     monkeypatch.delenv(KEYS_VARIABLE)
     with pytest.raises(SignatureError, match="was not given the signing keys of its run"):
-        write_segment(table, path, is_signed=True)
+        write_segment(store, table, path, is_signed=True)
     with pytest.raises(SignatureError, match="was not given the signing keys of its run"):
         read_committed(store, "run", 0, 2, (1,), is_signed=True)
-    assert b"partwise.signature" not in write_segment(table, path, is_signed=False)
+    assert b"partwise.signature" not in write_segment(store, table, path, is_signed=False)
     # The process that was given none decides so for workers that have some.
     monkeypatch.setenv(KEYS_VARIABLE, NEW)
     assert read_committed(store, "run", 0, 2, (1,), is_signed=False).damaged == ()

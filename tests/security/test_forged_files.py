@@ -75,7 +75,7 @@ def run(configured_key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def targets(run: Run, folder: Path) -> dict[str, Target]:
     """Write a file of each kind, and return how it is read."""
     store = run.store
-    key = given_key().derived(signing_scope(ROOT, 2, 1))
+    key = given_key(store).derived(signing_scope(ROOT, 2, 1))
 
     def rank() -> StoreCheckpoints:
         point = resume_point(store, "run", (2,))

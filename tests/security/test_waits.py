@@ -52,7 +52,7 @@ OF = {
 LIMITS = {"timeout", "callback_timeout", "timeout_s"}
 FIRST_IS_LIMIT = {"wait", "result", "join", "next", "sleep", "poll"}
 NOT_BLOCKING = re.compile("WNOHANG|LOCK_NB|LOCK_UN|wait=False")
-ENDED = {("cluster_calls", "each"), ("blocks/custom_cluster", "future")}
+ENDED = {("cluster_calls", "begun"), ("cluster_calls", "each"), ("blocks/custom_cluster", "future")}
 """Futures that have ended when their result is asked for."""
 
 

@@ -31,7 +31,10 @@ from partwise.store.signing import (
     unseal,
     verify,
 )
+from partwise.store.store import Store
 
+STORE = Store.parse("s3://models")
+OTHER = Store.parse("s3://others")
 OLD = f"2025:{'a1' * 32}"
 NEW = f"2026:{'b2' * 32}"
 DOCUMENT = json.dumps({"run_id": "nightly", "rows": 3}, indent=2).encode() + b"\n"
@@ -41,62 +44,73 @@ DOCUMENT = json.dumps({"run_id": "nightly", "rows": 3}, indent=2).encode() + b"\
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
     monkeypatch.delenv(KEYS_VARIABLE, raising=False)
-    monkeypatch.setattr(signing, "_of_blocks", [])
+    monkeypatch.setattr(signing, "_of_blocks", {})
     return tmp_path / "state"
 
 
 def test_the_first_key_signs_and_all_verify(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEYS_VARIABLE, OLD)
-    before = sign(b"content", "purpose")
+    before = sign(b"content", "purpose", STORE)
     assert before is not None
     assert before.startswith("hmac-sha256:2025:")
     monkeypatch.setenv(KEYS_VARIABLE, f"{NEW}, {OLD}")
-    assert [key.key_id for key in configured_keys()] == ["2026", "2025"]
-    assert verify(b"content", "purpose", before) == "2025"
-    assert verify(b"content", "purpose", sign(b"content", "purpose")) == "2026"
+    assert [key.key_id for key in configured_keys(STORE)] == ["2026", "2025"]
+    assert verify(b"content", "purpose", before, STORE) == "2025"
+    assert verify(b"content", "purpose", sign(b"content", "purpose", STORE), STORE) == "2026"
     monkeypatch.setenv(KEYS_VARIABLE, NEW)
-    assert verify(b"content", "purpose", before) is None
+    assert verify(b"content", "purpose", before, STORE) is None
 
 
 def test_beside_configured_keys_that_of_this_machine_does_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # As whatever runs as this user can do, a function of a partition too.
-    own = sign(b"content", "purpose")
-    sealed = seal(DOCUMENT, "purpose")
-    assert verify(b"content", "purpose", own) is not None
-    assert signer(sealed, "purpose") is not None
+    own = sign(b"content", "purpose", STORE)
+    sealed = seal(DOCUMENT, "purpose", STORE)
+    assert verify(b"content", "purpose", own, STORE) is not None
+    assert signer(sealed, "purpose", STORE) is not None
     monkeypatch.setenv(KEYS_VARIABLE, OLD)
-    assert verify(b"content", "purpose", own) is None
-    assert signer(sealed, "purpose") is None
+    assert verify(b"content", "purpose", own, STORE) is None
+    assert signer(sealed, "purpose", STORE) is None
     with pytest.raises(
         SignatureError, match=r"key of one user on one machine, 'own-\w{8}', and this"
     ):
-        check_signed(sealed, "purpose", "it")
+        check_signed(sealed, "purpose", "it", STORE)
 
 
 def test_keys_of_a_block_come_after_those_of_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    set_signing_keys(OLD)
-    assert is_configured()
-    assert [key.key_id for key in configured_keys()] == ["2025"]
+    set_signing_keys(STORE, OLD)
+    assert is_configured(STORE)
+    assert [key.key_id for key in configured_keys(STORE)] == ["2025"]
     monkeypatch.setenv(KEYS_VARIABLE, NEW)
-    assert [key.key_id for key in configured_keys()] == ["2026", "2025"]
+    assert [key.key_id for key in configured_keys(STORE)] == ["2026", "2025"]
 
 
-def test_a_key_that_is_given_again_under_its_id_replaces_the_one_before() -> None:
-    set_signing_keys(OLD)
-    set_signing_keys(f"2025:{'b2' * 32}")
-    (key,) = configured_keys()
-    assert key.to_text() == f"2025:{'b2' * 32}"
+def test_keys_that_a_store_is_given_replace_those_before() -> None:
+    for text in (OLD, f"2025:{'b2' * 32}"):
+        set_signing_keys(STORE, text)
+        assert [key.to_text() for key in configured_keys(STORE)] == [text]
 
 
-def test_the_block_that_was_opened_last_signs_though_it_was_opened_before_too() -> None:
-    for text in (OLD, NEW, OLD):
-        set_signing_keys(text)
-    assert [key.key_id for key in configured_keys()] == ["2025", "2026"]
-    assert (sign(b"content", "purpose") or "").startswith("hmac-sha256:2025:")
+def test_keys_of_a_block_are_those_of_its_store(tmp_path: Path) -> None:
+    set_signing_keys(STORE, OLD)
+    set_signing_keys(OTHER, NEW)
+    sealed = seal(DOCUMENT, "x", OTHER)
+    assert [signer(seal(DOCUMENT, "x", each), "x", each) for each in (STORE, OTHER)] == [
+        "2025",
+        "2026",
+    ]
+    assert signer(sealed, "x", STORE) is None
+    with pytest.raises(SignatureError, match="'2026', which this process does not have for this"):
+        check_signed(sealed, "x", "it", STORE)
+    plain = Store.parse("s3://models/below")
+    assert not is_configured(plain)
+    # It is one store, by whichever link.
+    (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
+    set_signing_keys(Store.parse(tmp_path / "link"), NEW)
+    assert is_configured(Store.parse(tmp_path))
 
 
 @given(st.binary(max_size=40), st.text(max_size=10), st.binary(max_size=40), st.text(max_size=10))
@@ -123,7 +137,11 @@ def test_a_bad_key_is_refused_without_being_shown(
     text: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(KEYS_VARIABLE, text)
-    for ask in (is_configured, lambda: sign(b"", ""), lambda: check_signed(DOCUMENT, "x", "x")):
+    for ask in (
+        lambda: is_configured(STORE),
+        lambda: sign(b"", "", STORE),
+        lambda: check_signed(DOCUMENT, "x", "x", STORE),
+    ):
         with pytest.raises(InputError, match=re.escape(message)) as refused:
             ask()
         assert not re.search("a1a1|gggg", str(refused.value))
@@ -131,7 +149,7 @@ def test_a_bad_key_is_refused_without_being_shown(
 
 def test_a_key_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEYS_VARIABLE, OLD)
-    assert "a1" not in repr(configured_keys())
+    assert "a1" not in repr(configured_keys(STORE))
 
 
 def test_ones_own_key_is_made_once_and_nobody_else_can_read_it(state: Path) -> None:
@@ -142,12 +160,13 @@ def test_ones_own_key_is_made_once_and_nobody_else_can_read_it(state: Path) -> N
     assert os.listdir(state) == [OWN_KEY_FILE]
     assert (state / OWN_KEY_FILE).stat().st_mode & 0o777 == 0o600
     assert state.stat().st_mode & 0o777 == 0o700
-    signature = sign(b"content", "purpose")
+    signature = sign(b"content", "purpose", STORE)
     assert signature is not None
     assert signature.startswith("hmac-sha256:own-")
     code = (
         "import sys; from partwise.store.signing import verify\n"
-        "print(verify(b'content', 'purpose', sys.argv[1]))"
+        "from partwise.store.store import Store\n"
+        "print(verify(b'content', 'purpose', sys.argv[1], Store.parse('s3://models')))"
     )
     command = [sys.executable, "-c", code, signature]
     other = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
@@ -159,7 +178,7 @@ def test_an_own_key_that_others_could_read_is_refused(state: Path) -> None:
     signing._read_key.cache_clear()
     (state / OWN_KEY_FILE).chmod(0o640)
     with pytest.raises(InputError, match="others may have read or written it; delete it"):
-        sign(b"", "")
+        sign(b"", "", STORE)
 
 
 def test_without_a_folder_of_state_nothing_is_signed(
@@ -167,9 +186,9 @@ def test_without_a_folder_of_state_nothing_is_signed(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "file" / "state"))
-    assert sign(b"", "") is None
-    assert unseal(seal(DOCUMENT, "x")) == DOCUMENT
-    assert signer(seal(DOCUMENT, "x"), "x") is None
+    assert sign(b"", "", STORE) is None
+    assert unseal(seal(DOCUMENT, "x", STORE)) == DOCUMENT
+    assert signer(seal(DOCUMENT, "x", STORE), "x", STORE) is None
 
 
 def test_the_folder_of_state_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,15 +202,15 @@ def test_the_folder_of_state_is_the_users(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_sealed_document_is_json_and_every_flip_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEYS_VARIABLE, OLD)
-    sealed = seal(DOCUMENT, "x")
+    sealed = seal(DOCUMENT, "x", STORE)
     assert list(json.loads(sealed)) == ["run_id", "rows", "sha256", "signature"]
     assert unseal(sealed) == DOCUMENT
-    assert signer(sealed, "x") == "2025"
-    assert signer(sealed, "y") is None
+    assert signer(sealed, "x", STORE) == "2025"
+    assert signer(sealed, "y", STORE) is None
     for bit in range(8 * len(sealed)):
         damaged = bytearray(sealed)
         damaged[bit // 8] ^= 1 << bit % 8
-        assert signer(bytes(damaged), "x") is None or unseal(bytes(damaged)) is None
+        assert signer(bytes(damaged), "x", STORE) is None or unseal(bytes(damaged)) is None
         # Without a key, all is seen but what became of the signature itself.
         assert unseal(bytes(damaged)) in (None, DOCUMENT)
 
@@ -199,7 +218,12 @@ def test_a_sealed_document_is_json_and_every_flip_is_seen(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("keys", "purpose", "change", "message"),
     [
-        (NEW, "x", lambda content: content, r"which this process does not have \(it has '2026'\)"),
+        (
+            NEW,
+            "x",
+            lambda content: content,
+            r"which this process does not have for this store \(it has '2026'\)",
+        ),
         (OLD, "y", lambda content: content, "was changed after it was signed .* belongs elsewhere"),
         (
             OLD,
@@ -220,9 +244,9 @@ def test_what_no_key_signed_is_refused_where_keys_are_configured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(KEYS_VARIABLE, OLD)
-    sealed = change(seal(DOCUMENT, "x"))
+    sealed = change(seal(DOCUMENT, "x", STORE))
     monkeypatch.setenv(KEYS_VARIABLE, keys)
     with pytest.raises(SignatureError, match=message):
-        check_signed(sealed, purpose, "nightly/x.json")
+        check_signed(sealed, purpose, "nightly/x.json", STORE)
     monkeypatch.delenv(KEYS_VARIABLE)
-    check_signed(sealed, purpose, "nightly/x.json")
+    check_signed(sealed, purpose, "nightly/x.json", STORE)

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from distributed import Worker, WorkerPlugin
 
 from partwise.store.credentials import set_credentials
-from partwise.store.signing import replace_signing_keys
+from partwise.store.signing import set_signing_keys
+from partwise.store.store import Store
 
 
 class Credentials(WorkerPlugin):
@@ -28,21 +29,21 @@ class Credentials(WorkerPlugin):
 
 
 class SigningKeys(WorkerPlugin):
-    """Gives every worker, also one that comes later, the keys that sign what it commits.
+    """Gives every worker, also one that comes later, the keys that sign what a store holds.
 
     Registering it again replaces them. Whether a run is signed at all, its tasks say: keys of an
     earlier run on the same cluster are neither used by one without nor asked of what it reads
     (`keys_of_blocks`).
     """
 
-    name = "partwise-signing-keys"
-
-    def __init__(self, keys: str) -> None:
+    def __init__(self, store: Store, keys: str) -> None:
+        self.name = f"partwise-signing-keys-{store.url}"
+        self._store = store
         self._keys = keys
 
     def setup(self, worker: Worker) -> None:  # noqa: ARG002 (Dask's protocol)
         """Keep the keys in the worker's process."""
-        replace_signing_keys(self._keys)
+        set_signing_keys(self._store, self._keys)
 
     def __repr__(self) -> str:
-        return "SigningKeys()"
+        return f"SigningKeys({self._store.url!r})"

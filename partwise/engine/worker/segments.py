@@ -142,7 +142,7 @@ class SegmentWriter:
         # A key column may have another width or unit than when the carried rows were written.
         ledger = pa.concat_tables(tables, promote_options="permissive")
         path = run_path(run_id, self._name("ledger", "parquet"))
-        store.create(path, write_segment(ledger, path, is_signed=is_signed))
+        store.create(path, write_segment(store, ledger, path, is_signed=is_signed))
         # Short at first, so that a crash soon after the start loses little; then longer and longer,
         # so that a long run does not leave thousands of small files.
         self._interval_s = min(2 * self._interval_s, LONGEST_SEGMENT_S)
