@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from partwise.engine.outcome import INLINE_BYTES, Outcome
+from partwise.engine.worker import supervisor as supervisor_module
 from partwise.engine.worker.attempts import Attempts
 from partwise.errors import ColumnError, ModelNotFoundError, SourceError
 from partwise.outcomes import Skip
@@ -152,6 +153,33 @@ def test_a_large_upload_waits_in_a_file_for_the_next_attempt(shard, monkeypatch)
     assert [len(each) for each in files] == [2, 0]
     assert set(run.artifact("a", "state.bin")) == {ord("3")}
     assert set(run.artifact("a", "other.bin")) == {ord("2")}
+
+
+def test_small_uploads_that_wait_for_the_next_attempt_fill_no_memory(shard, monkeypatch) -> None:
+    monkeypatch.setattr(supervisor_module, "HELD_BYTES", 250)
+    held: list[tuple[int, int]] = []
+
+    def settle(attempts: Attempts, outcome: Outcome, attempt: int) -> LedgerRow:
+        supervisor = attempts.supervisor
+        row = original(attempts, outcome, attempt)
+        files = list(Path(supervisor.directory).glob("upload-*"))
+        held.append((supervisor._held_bytes, len(files)))
+        return row
+
+    def function(data, context):
+        if context.attempt == 1:
+            for _ in range(2):
+                context.upload(context.key.encode() * 100, "state.bin")
+            raise SourceError("the bucket does not answer")
+        assert context.download("state.bin") == context.key.encode() * 100
+
+    original = Attempts._settle
+    monkeypatch.setattr(Attempts, "_settle", settle)
+    _, run = shard.run(function, table_of(a=1, b=2, c=3, d=4), max_retries=1)
+    assert statuses(run) == dict.fromkeys("abcd", "DONE")
+    # Each partition that ends makes room for no other: what is a file stays one.
+    assert sorted(held) == [(0, 0), (0, 1), (0, 2), (100, 2)]
+    assert all(set(run.artifact(key, "state.bin")) == {ord(key)} for key in "abcd")
 
 
 def test_a_failure_is_tried_again_after_the_others(shard, tmp_path) -> None:

@@ -45,16 +45,12 @@ MOST_PROCESSES = 1_000
 BARREN_STARTS = 3
 """Children that may die in a row without finishing a partition or naming a culprit."""
 
+HELD_BYTES = 32 << 20
+"""Uploads that this process keeps in memory until their partitions have ended; others are files."""
+
 Download = Callable[[int, str, str | None], bytes]
 OnReport = Callable[[int, float], bool]
 """Called with a step and a number that the function at work reports; True: it is to give up."""
-
-
-def _remove(contents: Iterable[Content]) -> None:
-    """Remove the files of contents, where these are some."""
-    for content in contents:
-        if isinstance(content, str):
-            Path(content).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +80,8 @@ class Supervisor:
     """Called now and then while a partition runs."""
     _artifacts: dict[int, dict[str, Content]] = field(default_factory=dict)
     """What partitions have uploaded, which their next attempts may ask for."""
+    _held_bytes: int = 0
+    """Of those that are in memory."""
     _peaks: dict[int, int] = field(default_factory=dict)
     _child: ChildProcess | None = None
     _held_up: dict[int, float] = field(default_factory=dict)
@@ -193,7 +191,7 @@ class Supervisor:
         match message:
             case Artifact(index=index, filename=filename, content=content):
                 held = self._artifacts.setdefault(index, {})
-                _remove([held.get(filename, b"")])
+                self._remove([held.pop(filename, b"")])
                 held[filename] = self._keep(content)
             case ArtifactRequest():
                 self._answer(child, message)
@@ -204,16 +202,27 @@ class Supervisor:
 
     def _keep(self, content: Content) -> Content:
         """Return content where it is when the child that sent it is gone."""
-        if isinstance(content, bytes):
+        # Those of many partitions that wait for another attempt may fill the memory.
+        if isinstance(content, bytes) and self._held_bytes + len(content) <= HELD_BYTES:
+            self._held_bytes += len(content)
             return content
-        # Not read: those of many partitions that wait for another attempt may fill the memory.
-        return str(
-            Path(content).rename(Path(self.plan.directory, f"upload-{secrets.token_hex(6)}"))
-        )
+        path = Path(self.plan.directory, f"upload-{secrets.token_hex(6)}")
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            Path(content).rename(path)
+        return str(path)
 
     def forget(self, index: int) -> None:
         """Keep nothing more of what a partition uploaded: it has no other attempt."""
-        _remove(self._artifacts.pop(index, {}).values())
+        self._remove(self._artifacts.pop(index, {}).values())
+
+    def _remove(self, contents: Iterable[Content]) -> None:
+        for content in contents:
+            if isinstance(content, bytes):
+                self._held_bytes -= len(content)
+            else:
+                Path(content).unlink(missing_ok=True)
 
     def _complete(self, outcome: Outcome) -> Outcome:
         """Put together what the child sent of an attempt, and what is known of it here."""
