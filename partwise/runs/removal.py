@@ -22,8 +22,11 @@ from partwise.runs.steps import AT_ONCE, Step, announce, finish_earlier_steps
 from partwise.store.lease import Lease
 from partwise.store.store import Store
 
-_NAMES = ("training_run_id", "export_run_id", "inference_run_id", "portfolio", "resume_from")
-"""Arguments of calls that name another run."""
+_NAMES = (
+    *("training_run_id", "export_run_id", "inference_run_id", "portfolio", "resume_from"),
+    "only",
+)
+"""Arguments of calls that name another run; that of `only` may have keys of rows in place of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +191,9 @@ def _texts(name: str, value: Any) -> Iterator[tuple[str, str]]:
         yield name, value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _texts(key, item)
+            # A list of keys, which may be called as a run is.
+            if key != "only" or isinstance(item, str):
+                yield from _texts(key, item)
     elif isinstance(value, Sequence):
         for item in value:
             yield from _texts(name, item)

@@ -242,11 +242,14 @@ def test_who_uses_a_run_is_found(local_store) -> None:
         {"arguments": {"resume_from": "models"}},
         {"arguments": {"inference_run_id": "models"}},
         {"arguments": {"candidates": ["run://models@2"]}},
+        {"arguments": {"only": "models"}},
+        {"arguments": {"only": "run://models"}},
     ],
 )
 def test_a_call_that_names_it_is_found(call) -> None:
     assert removal._named(call) == {"models"}
     assert not removal._named({"arguments": {"columns": ["models"]}})
+    assert not removal._named({"arguments": {"only": ["models"]}})
 
 
 def make(store: Store, name: str) -> None:
