@@ -63,6 +63,12 @@ def scale_cluster(
         ClusterError: It did not come to so many workers in time; says to how many it was brought
             back.
     """
+    # Here: all else imports Dask, and asks a cluster.
+    if command and "{n}" not in command:
+        raise InputError(
+            f"The command {command!r} does not say how many workers: write {{n}} in the place of "
+            "the number."
+        )
     opened: Any = cluster if _is_of_dask(cluster) else open_cluster(cluster)
     if not (isinstance(opened, RemoteCluster) or _is_of_dask(opened)):
         raise InputError(

@@ -73,15 +73,10 @@ def set_cluster_size(
 
     Where they do not come, the cluster is brought back to what it was: also when this is
     interrupted. The scheduler of the cluster runs already. `command`, of a `RemoteCluster` only,
-    brings it to {n} workers.
+    brings it to {n} workers, and has these signs.
     """
     if n < 0:
         raise InputError(f"A cluster cannot have {n} workers: give a number from 0.")
-    if command and PLACE not in command:
-        raise InputError(
-            f"The command {command!r} does not say how many workers: write {PLACE} in the place of "
-            "the number."
-        )
     with _connected(cluster) as client:
         supply = _supply_of(cluster, client, command, timeout_s)
         before = len(known_workers(client))

@@ -135,8 +135,14 @@ def test_a_command_that_fails_is_named_with_what_it_said(dask_client, monkeypatc
     monkeypatch.setattr(cluster_size, "COMMAND_S", 0.2)
     with pytest.raises(ClusterError, match=r"sleep 60 4' did not end within 0\.2 s\. It could not"):
         set_cluster_size(block, 4, timeout_s=0.1, command="sleep 60 {n}")
-    with pytest.raises(InputError, match=r"does not say how many workers: write \{n\}"):
-        set_cluster_size(block, 4, timeout_s=5, command="kubectl scale")
+
+
+def test_a_command_without_the_number_is_refused_before_dask_is_asked(monkeypatch):
+    # Its import would be an error.
+    monkeypatch.setitem(sys.modules, "partwise.flows.running.cluster_size", None)
+    for cluster in ("tcp://127.0.0.1:1", "remote-cluster/none"):
+        with pytest.raises(InputError, match=r"does not say how many workers: write \{n\} in"):
+            scale_cluster(4, cluster=cluster, command="kubectl scale")
 
 
 def test_a_cluster_object_of_dask_scales_itself(prefect_server):
