@@ -67,19 +67,23 @@ def with_previous_models(used: UsedModels, call: InferCall, store: Store) -> tup
         earlier = _models_of_runs(earlier_runs(Run.open(run_id, store), MOST_RUNS), call, used)
         found = [models for models in _of_other_keys(first, earlier) if models.models.num_rows]
     asked, own = ({models.name: models for models in each} for each in (found, others))
-    known = {*asked, *own} if overwrites else {*asked}
-    left = map(opened, (name for name in places or () if name not in known))
+    left = [own.get(name) or opened(name) for name in places or () if name not in asked]
     sets = {models.name: models for models in _of_other_keys(first, [*found, *left])}
-    giving = {
-        name: sets[name] for name in places or () if name in sets and sets[name].models.num_rows
-    }
-    # One that gives models and was not found: it worked later than the first, or is out of reach.
-    if places is not None and (not overwrites or [*giving] == [*asked]):
-        found = [giving.get(name) or own.get(name) or sets[name] for name in places]
-        asked = giving
+    if places is not None:
+        kept = [own.get(name) or sets[name] for name in places]
+        giving = {
+            models.name: models for models in _of_other_keys(first, kept) if models.models.num_rows
+        }
+        # Else one of them worked later than the first, is out of reach, or answers for another.
+        if not overwrites or [*map(_size, giving.values())] == [*map(_size, asked.values())]:
+            found, asked = kept, giving
     names = {models.name for models in found}
     others = [models for models in others if models.name not in names]
     return replace(used, sets=(first, *found, *others)), _describe(first, [*asked.values()])
+
+
+def _size(models: ModelSet) -> tuple[str, int]:
+    return models.name, models.models.num_rows
 
 
 def _describe(first: ModelSet, asked: Sequence[ModelSet]) -> str:
