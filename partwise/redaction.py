@@ -27,21 +27,36 @@ _PASSWORD = re.compile(
 )
 _QUERY = re.compile(
     r"([?&;](?:[^=&;#\s]{0,64}"
-    r"(?:password|passwd|pwd|secret|token|key|credential|signature)[^=&;#\s]{0,64}"
+    r"(?:password|passwd|pwd|passphrase|secret|token|key|credential|signature)[^=&;#\s]{0,64}"
     r"|sig)=)"
     r"[^&;#\s]{1,4096}?(?=['\")\],.]{0,8}(?:[&;#\s]|$))",
     re.IGNORECASE,
 )
+_QUOTED = r"b?(?:\"(?:[^\"\\\n]|\\[^\n]){1,1024}\\?\"|'(?:[^'\\\n]|\\[^\n]){1,1024}\\?')"
 # Only in the query of a URL, which is masked before, "&" ends a value. JSON within JSON has \".
 _VALUE = (
-    r"(?:\"(?:[^\"\\\n]|\\[^\n]){1,1024}\\?\"|'(?:[^'\\\n]|\\[^\n]){1,1024}\\?'"
+    rf"(?:{_QUOTED}"
     r"|(?P<quote>\\{1,7}[\"'])(?:(?!(?P=quote))\\{0,15}[^\\\n]){1,1024}(?P=quote)"
     r"|(?!\*\*\*|&|\\{1,7}[\"'])[^\s,;\"'(){}\[\]]{1,1024})"
 )
+_NAMES = (
+    r"(?:password|passwd|pwd|passphrase|secret|credential"
+    r"|(?:api|access|account|private|signing|encryption)[_-]?key"
+    # Not each of them: those of a language model are texts.
+    r"|(?:access|refresh|session|security|auth|bearer|api|sas)[_-]?token(?!s))(?!_?id)[\w-]{0,64}"
+)
 # password=..., "aws_secret_access_key": ..., AccountKey=...
-_NAMED = re.compile(
-    r"((?:password|passwd|pwd|passphrase|secret|credential|api[_-]?key|access[_-]?key|account[_-]?key"
-    r"|private[_-]?key)(?!_?id)[\w-]{0,64}\\{0,7}[\"']?\s{0,3}[=:]\s{0,3})" + _VALUE,
+_NAMED = re.compile(rf"({_NAMES}\\{{0,7}}[\"']?\s{{0,3}}[=:]\s{{0,3}}){_VALUE}", re.IGNORECASE)
+# ["run", "--password", "..."] of a command that failed, and ("password", "...") alone.
+_PAIRED = re.compile(
+    rf"([\"']--?[\w-]{{0,64}}(?:{_NAMES}|token)[\"'],\s{{0,3}}){_QUOTED}"
+    rf"|(\(b?[\"'][\w-]{{0,64}}(?:{_NAMES}|token)[\"'],\s{{0,3}}){_QUOTED}(?=\))",
+    re.IGNORECASE,
+)
+# In a header as it is sent, and in a dict or pair of headers.
+_AUTHORIZATION = re.compile(
+    r"(authorization\\{0,7}[\"']?\s{0,3}[:=,]\s{0,3}b?\\{0,7}[\"']?(?:basic|token) )"
+    r"[\w.~+/=-]{8,4096}",
     re.IGNORECASE,
 )
 # Tokens are parts of texts and of sentences too: "tokens=512", "unexpected token: x".
@@ -56,7 +71,6 @@ _BRACED = re.compile(
 _SHAPES = re.compile(
     # A header; and what issuers begin their keys with.
     r"(?<=bearer )[\w.~+/=-]{8,4096}"
-    r"|(?<=authorization: basic )[\w+/=]{8,4096}"
     r"|\bgh[pousr]_\w{20,255}|\bhf_[A-Za-z0-9]{20,255}"
     r"|\beyJ[\w-]{8,4096}\.eyJ[\w-]{8,4096}\.[\w-]{8,4096}"
     r"|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]{1,16384}",
@@ -105,7 +119,8 @@ def without_secrets(text: str) -> str:
     text = without_known_secrets(text)
     if "://" in text:
         text = _QUERY.sub(rf"\1{MASK}", _PASSWORD.sub(rf"\1{MASK}@", text))
-    for named in (_BRACED, _NAMED, _TOKEN):
+    text = _PAIRED.sub(rf"\1\2{MASK}", text)
+    for named in (_BRACED, _NAMED, _TOKEN, _AUTHORIZATION):
         text = named.sub(rf"\1{MASK}", text)
     return _SHAPES.sub(MASK, text)
 
