@@ -62,6 +62,6 @@ def _files(rank: RankProcess, outcome: RankOutcome | None) -> Iterator[tuple[str
     if rank.rank != 0:
         return
     folder = Path(rank.directory, MODEL_FOLDER)
-    for file in files_below(folder, keep_links=False) if folder.exists() else ():
+    for file in files_below(folder) if folder.exists() else ():
         if file.name not in taken:
             yield file.name, file.path, ""

@@ -30,7 +30,8 @@ CHECKPOINTS = "checkpoints"
 """The folder, in that of the run."""
 DOCUMENT = "checkpoint.json"
 
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
+"""Of documents with links; others are of version 1, as earlier releases wrote and read them."""
 _NAME = re.compile(r"\d{4,}-\d{2,}-\d{6,}-[0-9a-f]{8}")
 
 
@@ -62,7 +63,6 @@ class CheckpointDocument:
     No pydantic model, since its import would take a third of the time that a rank needs to start.
     """
 
-    format_version: int = _FORMAT_VERSION
     step: int
     files: tuple[CheckpointFile, ...]
 
@@ -71,7 +71,8 @@ class CheckpointDocument:
 
         `purpose` says where it will lie, for its signature; `key` None: nobody signs it.
         """
-        values = asdict(self)
+        version = _FORMAT_VERSION if any(file.link for file in self.files) else 1
+        values = {"format_version": version, **asdict(self)}
         for file in values["files"]:
             # As documents were before these were written: a list of files goes by its checksum.
             for name in ("link", "executable"):
@@ -101,7 +102,7 @@ class CheckpointDocument:
             )
         except (ValueError, LookupError, TypeError) as error:
             raise RunFormatError(f"{where} is damaged: {type(error).__name__}: {error}") from error
-        if version != _FORMAT_VERSION:
+        if version not in range(1, _FORMAT_VERSION + 1):
             raise RunFormatError(
                 f"{where} has format version {version!r}, and this release reads "
                 f"{_FORMAT_VERSION}; install a newer partwise."

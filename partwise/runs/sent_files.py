@@ -47,7 +47,12 @@ def content_of_sent(name: str) -> str:
 def _sha256_of(files: Sequence[CheckpointFile]) -> str:
     """Return the checksum of the list as it were if each part had its sha256 as its name."""
     by_content = [
-        replace(file, parts=tuple(replace(part, name=part.sha256) for part in file.parts))
+        replace(
+            file,
+            parts=tuple(replace(part, name=part.sha256) for part in file.parts),
+            # Of one content, also where another machine or mount has it with other rights.
+            executable=False,
+        )
         for file in files
     ]
     return hashlib.sha256(

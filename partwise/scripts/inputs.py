@@ -334,13 +334,11 @@ def _sizes_and_seconds(identity: str) -> set[tuple[str, str, int]]:
 def _path_identity(path: Path) -> str:
     """Return names, sizes and times of a file, or of all files of a folder."""
     lines = [_on_one_line(path)]
-    for file in files_below(path, keep_links=True):
-        if file.path.is_file():
+    # Links to folders have no lines: `latest` may lead to another one in each attempt.
+    for file in files_below(path, follow=False):
+        if not file.link:
             about = file.path.stat()
             lines.append(f"{_on_one_line(file.path)} {about.st_size} {about.st_mtime_ns}")
-        else:
-            # Files of the folder that it leads to have lines of their own.
-            lines.append(f"{_on_one_line(file.path)} -> {file.link} 0 0")
     return "\n".join(lines)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 from partwise.errors import InputError
 from partwise.formatting import size
-from partwise.gangs.folder_files import files_below
+from partwise.gangs.folder_files import files_below, is_within
 from partwise.runs.bundle import LOG_FILENAME
 
 LARGEST_BYTES = 4 << 30
@@ -24,25 +24,42 @@ def check_globs(globs: Sequence[str]) -> None:
             )
 
 
+def _once(found: dict[str, Path], root: str) -> dict[str, Path]:
+    """Leave out what a link to a folder shows of files that are there under their own names."""
+    real = {name: os.path.realpath(path) for name, path in found.items()}
+    own = {place for name, place in real.items() if place == os.path.join(root, name)}
+    return {
+        name: path
+        for name, path in found.items()
+        if path.is_symlink() or real[name] not in own or real[name] == os.path.join(root, name)
+    }
+
+
 def find_outputs(folder: Path, globs: Sequence[str]) -> dict[str, Path]:
     """Return the files that globs name, by their paths relative to the folder, sorted.
 
     `**` at the end stands for all files below. A folder that a glob names is taken with all that
-    is in it.
+    is in it, and a link to a folder of the working folder for what is not there by itself.
     """
-    root = folder.resolve()
+    root = os.path.realpath(folder)
     found: dict[str, Path] = {}
     for glob in globs:
-        for path in sorted(folder.glob(glob)):
-            if path.exists():
-                for file in files_below(path, keep_links=False):
-                    found[file.path.relative_to(folder).as_posix()] = file.path
-    for name, path in found.items():
-        if not path.resolve().is_relative_to(root):
-            raise InputError(
-                f"The output {name} is a link to {os.path.realpath(path)}, outside of the working "
-                "folder; have the script write the file itself there."
-            )
+        left, folders = sorted(folder.glob(glob), reverse=True), set()
+        while left:
+            path = left.pop()
+            for file in files_below(path, follow=False) if path.exists() else ():
+                name, real = file.path.relative_to(folder).as_posix(), os.path.realpath(file.path)
+                if not is_within(real, root):
+                    raise InputError(
+                        f"The output {name} is a link to {real}, outside of the working folder; "
+                        "have the script write the file itself there."
+                    )
+                if not file.link:
+                    found[name] = file.path
+                elif real not in folders:
+                    folders.add(real)
+                    left.append(file.path)
+    found = _once(found, root)
     total = sum(path.stat().st_size for path in found.values())
     if total > LARGEST_BYTES:
         raise InputError(

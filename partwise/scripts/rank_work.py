@@ -105,7 +105,7 @@ class ScriptRankWork:
             places["resume_from"] = str(resumed)
         if resumed is not None and resumed.is_relative_to(folders.root):
             # So that a script finds its checkpoint where it has left it, as under torchrun.
-            shutil.copytree(resumed, folders.checkpoints)
+            shutil.copytree(resumed, folders.checkpoints, symlinks=True)
         else:
             folders.checkpoints.mkdir()
         (folders.root / _PLACES_FILE).write_text(json.dumps(places))

@@ -75,7 +75,7 @@ def test_a_folder_looks_the_same_where_it_was_sent_to(tmp_path, seed):
     there = sent(folder, tmp_path)
 
     assert seen(there) == seen(folder)
-    followed = {file.name: file.path.read_bytes() for file in files_below(folder, keep_links=False)}
+    followed = {file.name: file.path.read_bytes() for file in files_below(folder)}
     assert followed == {name: content for name, (content, _) in seen(folder).items()}
     for path in there.rglob("*"):
         if path.is_symlink():
@@ -114,31 +114,73 @@ def test_links_of_a_forged_list_lead_nowhere_else(files):
         CheckpointDocument.from_bytes(content, "there")
 
 
-def test_outputs_behind_links_are_kept_and_those_elsewhere_refused(tmp_path):
+def test_a_document_is_of_a_new_version_where_it_has_a_link_alone(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "file").write_text("")
+    assert CheckpointDocument(step=1, files=()).to_bytes().startswith(b'{\n  "format_version": 1,')
+    (tmp_path / "latest").symlink_to("a")
+    files = upload_files(
+        Store.parse(tmp_path / "store"), "parts", [*files_below(tmp_path, keep_links=True)]
+    )
+    content = CheckpointDocument(step=1, files=files).to_bytes()
+    assert json.loads(content)["format_version"] == 2
+    assert CheckpointDocument.from_bytes(content, "there").files == files
+
+
+def test_folders_that_may_not_be_read_are_left_out(tmp_path, monkeypatch):
+    for name in ("a", "lost+found"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("")
+    scandir = os.scandir
+
+    def refusing(path):
+        if Path(path).name == "lost+found":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    assert [file.name for file in files_below(tmp_path)] == ["a/file"]
+
+
+def test_outputs_behind_links_are_kept_once_and_those_elsewhere_refused(tmp_path, monkeypatch):
     work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
-    for folder in (work / "outputs" / "step-1", elsewhere):
+    for folder in (work / "outputs" / "step-1", work / "made", elsewhere):
         folder.mkdir(parents=True)
         (folder / "model.bin").write_text("m")
-    (work / "outputs" / "latest").symlink_to("step-1")
-    (work / "outputs" / "back").symlink_to("..")
-    names = ["outputs/latest/model.bin", "outputs/step-1/model.bin"]
-    assert set(names) <= set(find_outputs(work, ["outputs/**"]))
+    links = {
+        "latest": "step-1",
+        "made": "../made",
+        "loop": "../outputs",
+        "best.bin": "step-1/model.bin",
+    }
+    for name, to in links.items():
+        (work / "outputs" / name).symlink_to(to)
+    found = find_outputs(work, ["outputs/**"])
+    names = ["outputs/best.bin", "outputs/made/model.bin", "outputs/step-1/model.bin"]
+    assert list(found) == names
+    assert list(find_outputs(work, ["outputs/latest"])) == ["outputs/latest/model.bin"]
+
     (work / "outputs" / "model").symlink_to(elsewhere)
-    with pytest.raises(ValueError, match=r"outputs/model/model.bin is a link to .*elsewhere"):
+    scandir = os.scandir
+    looked_at = []
+    monkeypatch.setattr(os, "scandir", lambda path: looked_at.append(str(path)) or scandir(path))
+    with pytest.raises(ValueError, match=r"outputs/model is a link to .*elsewhere"):
         find_outputs(work, ["outputs/**"])
+    assert str(work / "outputs" / "model") not in looked_at
 
 
 def test_an_input_that_is_shared_may_have_any_names_and_links(tmp_path):
     folder = tmp_path / "data"
-    for year in ("2023", "2024"):
+    for year in ("2023", "2\n024"):
         (folder / year).mkdir(parents=True)
         (folder / year / "Icon\r").write_text(year)
         (folder / year / "a\nb").write_text(year)
     (folder / "current").symlink_to("2023")
-    found = find_path(str(folder))
+    found, store = find_path(str(folder)), Store.parse(tmp_path)
     (folder / "2023" / "made by the script").write_text("")
-    assert found.bring("data", tmp_path / "node", Store.parse(tmp_path)) == folder
     (folder / "current").unlink()
-    (folder / "current").symlink_to("2024")
-    with pytest.raises(ValueError, match="current"):
-        found.bring("data", tmp_path / "node", Store.parse(tmp_path))
+    (folder / "current").symlink_to("2\n024")
+    assert found.bring("data", tmp_path / "node", store) == folder
+    (folder / "2023" / "a\nb").write_text("changed")
+    with pytest.raises(ValueError, match="has changed"):
+        found.bring("data", tmp_path / "node", store)

@@ -72,6 +72,18 @@ def test_a_path_that_not_every_machine_can_have_is_refused_before_it_is_sent(tmp
     assert list(store.list("")) == []
 
 
+def test_equal_files_make_equal_lists_whatever_rights_they_have(tmp_path) -> None:
+    store, names = Store.parse(tmp_path / "store"), set()
+    for rights in (0o644, 0o755):
+        folder = tmp_path / oct(rights)
+        name = send(store, folder, {"a": b"1"})
+        (folder / "a").chmod(rights)
+        files = upload_files(store, sent_folder("run"), [*files_below(folder)], oct(rights))
+        names.add(content_of_sent(write_sent(store, "run", secrets.token_hex(4), files)))
+        assert content_of_sent(name) in names
+    assert len(names) == 1
+
+
 def make_older(root: Path, hours: float) -> None:
     moment = time.time() - hours * HOUR_S
     for path in root.rglob("*"):

@@ -17,13 +17,13 @@ def test_an_empty_value_is_an_option_without_one() -> None:
 
 @pytest.mark.parametrize("name", ["Nccl", "Gloo", "MPI", "none"])
 def test_a_backend_is_taken_in_any_letters(name) -> None:
-    assert run_script.checked({"backend": name}, run_script._valid)["backend"] == name.lower()
+    assert run_script.checked({"backend": name}, run_script.valid)["backend"] == name.lower()
 
 
 def test_a_wrong_backend_is_named_alone() -> None:
     given = {"backend": "ParameterServer", "environment_variables": {"PASSWORD": "canary"}}
     with pytest.raises(InputError) as caught:
-        run_script.checked(given, run_script._valid)
+        run_script.checked(given, run_script.valid)
     said = str(caught.value)
     assert "backend 'ParameterServer': Input should be 'none', 'gloo', 'nccl' or 'mpi'" in said
     assert "canary" not in said

@@ -128,6 +128,35 @@ def test_the_end_of_a_failed_script_is_no_end_of_its_checkpoint(tmp_path):
     assert len(complete_checkpoints(store, root)) == 2
 
 
+LINKS = """
+import os, pathlib, sys
+folder = pathlib.Path(os.environ["PARTWISE_CHECKPOINTS"])
+latest = folder / "latest"
+step = int((latest / "step").read_text()) + 1 if latest.exists() else 0
+for name in ("empty", f"step-{step}"):
+    (folder / name).mkdir(exist_ok=True)
+(folder / f"step-{step}" / "step").write_text(str(step))
+if not step:
+    (folder / "step-0" / "root").symlink_to("..")
+    (folder / "nothing").symlink_to("empty")
+(folder / "new").symlink_to(f"step-{step}")
+os.replace(folder / "new", latest)
+print('{"metrics": {"step": %d}}' % step)
+sys.exit(0 if step else 5)
+"""
+
+
+def test_a_script_finds_the_links_of_its_checkpoint_and_can_replace_them(tmp_path):
+    (failed,) = run_script_ranks(tmp_path, {"main.py": LINKS})
+    assert (failed.code, failed.metrics) == (5, {"step": 0})
+    store, root = Store.parse(tmp_path / "store"), run_path(RUN, "checkpoints")
+    (name,) = complete_checkpoints(store, root)
+    (ended,) = run_script_ranks(
+        tmp_path, {"main.py": LINKS}, node="next", resume_from=f"{root}/{name}"
+    )
+    assert (ended.code, ended.metrics) == (0, {"step": 1})
+
+
 def test_a_folder_to_resume_from_is_handed_over_as_it_is(tmp_path):
     given = tmp_path / "given"
     given.mkdir()
