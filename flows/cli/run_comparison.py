@@ -40,8 +40,6 @@ def compare(
         after: That of another one, with keys of the same names and classes.
         to: Write it to this .html file as well, with a picture of each metric.
         in_browser: Open that page in a browser.
-        store: A folder, a URL such as s3://bucket/folder, or a saved block, store-block/NAME, which
-            has both.
         as_json: Print a JSON object.
     """
     check_page(to, in_browser=in_browser, as_json=as_json, force=force)

@@ -51,7 +51,9 @@ def print_logs(
         rows, left_out = _failed(run, limit)
         lines = lines or LINES
     if as_json:
-        return output.print_json(*(_record(run, row, lines) for row in rows))
+        for row in rows:  # each before the next one is read
+            output.print_json(_record(run, row, lines))
+        return 0
     if not rows:
         output.print_line(
             f"Nothing failed in the run {run_id}: name a key for what that partition wrote."

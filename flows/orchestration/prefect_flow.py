@@ -253,6 +253,11 @@ def _stored(value: Any) -> Any:
         value = str(value)
     elif isinstance(value, list | tuple):
         value = [_dumped(item) if isinstance(item, BaseModel) else item for item in value]
+    elif isinstance(value, dict):
+        value = {
+            name: _dumped(item) if isinstance(item, BaseModel) else item
+            for name, item in value.items()
+        }
     try:
         # A URI where a block's name or a path belongs may have a password in it.
         value = _within_64_bits(masked(value))

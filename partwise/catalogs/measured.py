@@ -52,8 +52,8 @@ class Measured:
         if asked is None:
             # A function of a script, which no other process can import, is not written down.
             asked = next((each for each in map(_stem, metrics) if each not in others), "metric")
-        elif not asked.startswith("pinball"):
-            asked = asked.rpartition(":")[2]
+        elif not str(asked).startswith("pinball"):
+            asked = str(asked).rpartition(":")[2]
         return cls(
             arguments=arguments,
             metric=asked,

@@ -2,7 +2,10 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -34,6 +37,7 @@ from partwise.planning.earlier_rows import recipe_of
 from partwise.planning.models import arguments_of_before, check_first_keys
 from partwise.planning.named_runs import newest_run
 from partwise.planning.partitions import keys_of, names_of, plan_of, prepared
+from partwise.runs.contents import READ_THREADS
 from partwise.runs.documents import RUN_SCHEME
 from partwise.runs.exports import has_one_model, ledger_of_models, training_of
 from partwise.runs.outputs import output_schemas
@@ -360,9 +364,11 @@ def _with_values(
         compared = _metric(lists, metric.name)
         found = pc.coalesce(compared, _metric(lists, _HOLDOUT + metric.name))
         # Who measured another function of this name says nothing of this one.
-        by = measured["by"].combine_chunks()
-        runs, function = by.unique().to_pylist(), _function_name(asked)
-        others = [name for name in runs if _has_other(name, metric.name, function, store)]
+        by, function = measured["by"].combine_chunks(), _function_name(asked)
+        runs = by.take(places).unique().to_pylist()
+        has_other = partial(_has_other, metric=metric.name, function=function, store=store)
+        with ThreadPoolExecutor(READ_THREADS) as threads:
+            others = [*compress(runs, threads.map(has_other, runs))]
         is_other = pc.is_in(by, value_set=pa.array(others, pa.string()))
         value = pc.if_else(is_other, pa.scalar(None, pa.float64()), found).take(places)
         held_out = _metric(lists, f"{_HOLDOUT}rows").cast(pa.int64())

@@ -131,6 +131,6 @@ def _of_other_keys(first: ModelSet, sets: Iterable[ModelSet]) -> Iterator[ModelS
     seen = first.models["hash"].combine_chunks()
     for models in sets:
         hashes = models.models["hash"]
-        overwrites = pc.invert(pc.is_in(hashes, value_set=seen))
-        yield replace(models, models=models.models.filter(overwrites))
-        seen = pa.concat_arrays([seen, hashes.filter(overwrites).combine_chunks()])
+        is_new = pc.invert(pc.is_in(hashes, value_set=seen))
+        yield replace(models, models=models.models.filter(is_new))
+        seen = pa.concat_arrays([seen, hashes.filter(is_new).combine_chunks()])

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from partwise.errors import KeyClassError
 from partwise.formatting import key_text
@@ -24,7 +25,14 @@ _MOST_DIGITS = 76
 def key_reader(ledger: pa.Table) -> Callable[[int], str]:
     """Return a function that gives the key of a row of a ledger, as `--key` takes it."""
     columns, names = ledger.select(key_names(ledger.column_names)), ledger["partition_id"]
-    return lambda row: row_key_text(columns, row) or str(names[row].as_py())
+    texts = [column for column in columns.columns if is_text(column.type) and column.null_count]
+    nulls = [pc.is_null(column).to_numpy() for column in texts]
+
+    def read(row: int) -> str:
+        text = None if any(each[row] for each in nulls) else _typed(columns, row)
+        return text or str(names[row].as_py())
+
+    return read
 
 
 def row_key_text(keys: pa.Table, row: int) -> str | None:
@@ -35,6 +43,10 @@ def row_key_text(keys: pa.Table, row: int) -> str | None:
     """
     if any(is_text(column.type) and not column[row].is_valid for column in keys.columns):
         return None
+    return _typed(keys, row)
+
+
+def _typed(keys: pa.Table, row: int) -> str | None:
     try:
         return key_text([column[row].as_py() for column in keys.columns])
     except (ValueError, OverflowError):  # a date that Python's own cannot hold

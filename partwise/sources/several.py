@@ -3,11 +3,11 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
-from partwise.sources.files.rows import FileFragment, FileRows
+from partwise.sources.files.rows import FileRows
 from partwise.sources.fragments import Fragment, Rows, is_known, unknown_identity
 from partwise.tables.dictionaries import plain_storage
 from partwise.tables.filters import Conditions, filter_columns
@@ -88,11 +88,11 @@ class SeveralRows:
         return found
 
     def _of_common_types(self, fragment: Fragment) -> Fragment:
-        if not isinstance(fragment, FileFragment):
-            # Of no others anything is known.
+        if not fragment.known:
             return fragment
         known = {
             key: value.cast(plain_storage(self.schema.field(key).type))
             for key, value in fragment.known.items()
         }
-        return replace(fragment, known=known)
+        whole: Any = fragment  # a dataclass, where anything is known of it
+        return cast("Fragment", replace(whole, known=known))

@@ -117,9 +117,13 @@ def _split(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _one_order(pairs: np.ndarray, count: int) -> np.ndarray | None:
     """Return the one order of places in which each pair holds; None: there are several, or none."""
+    before, after = _split(pairs)
+    if len(np.unique(after)) < count - 1:
+        # Nothing says which of those comes first that come after no other.
+        return None
     sorter: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(range(count), ()))
-    for before, after in zip(*(places.tolist() for places in _split(pairs)), strict=True):
-        sorter.add(after, before)
+    for first, second in zip(before.tolist(), after.tolist(), strict=True):
+        sorter.add(second, first)
     try:
         sorter.prepare()
     except CycleError:

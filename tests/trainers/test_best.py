@@ -398,6 +398,11 @@ def mae(labels, predictions):
         (Best([Mean(fit_on="all"), Linear()], fit_on="all"), ""),
         (Best([Tuned(Linear(), {"alpha": 1}, "mae")], metric="mae"), ""),
         (Best([Tuned(Linear(), {"alpha": 1}, mae)], metric=mae), ""),
+        (Best([Tuned(Linear(), {"alpha": 1}, mae)], metric=mae, direction="maximize"), ""),
+        (
+            Best([Tuned(Linear(), {"alpha": 1}, mae, direction="maximize")], metric=mae),
+            "has the metric 'mae'",
+        ),
     ],
 )
 def test_a_setting_within_that_would_not_count_is_refused_before_any_work(trainer, reason):

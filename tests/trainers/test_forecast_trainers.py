@@ -337,6 +337,11 @@ def test_params_of_a_partition_are_for_statsforecast_too(monkeypatch):
         with pytest.raises(InputError, match="Given of statsforecast has no parameter 'season'"):
             wrong.check(table.schema)
     Tuned(trainer, {"season_length": choice([2, 7])}, trials=2).check(table.schema)
+    # Classes that know no season pass over one of 1.
+    fake.models.Naive = type("Naive", (), {"forecast": lambda self, y, h: {"mean": np.zeros(h)}})
+    naive = StatsForecast("Naive", **BY_DAY, holdout=None, params={"season_length": 1})
+    naive.check(table.schema)
+    assert train(naive, table).model.values[0] == 0
     with pytest.raises(InputError, match="Mean has no parameters, and is given 'x'"):
         Tuned(Mean(label="y"), {"x": choice([2, 7])}).check(table.schema)
 

@@ -270,11 +270,8 @@ class Best(HoldoutTrainer):
         if not isinstance(candidate, Tuned) or candidate.metric == "":
             return
         own, of_all = candidate.scored_by, self._metric()
-        if (own.name, own.built_in, own.maximized) != (
-            of_all.name,
-            of_all.built_in,
-            of_all.maximized,
-        ):
+        is_turned = candidate.direction and own.maximized != of_all.maximized
+        if is_turned or (own.name, own.built_in) != (of_all.name, of_all.built_in):
             raise InputError(
                 f"The candidate {name!r} has the metric {own.name!r}, which does not count: "
                 f"candidates are compared, and their settings found, by that of Best, "

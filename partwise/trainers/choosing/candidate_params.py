@@ -24,25 +24,23 @@ def check_params(named: Mapping[str, Any], params: Iterable[Mapping[str, Any]]) 
     Raises:
         InputError: With the candidate and the names.
     """
-    for_all: set[frozenset[str]] = set()
-    own: dict[str, set[frozenset[str]]] = {name: set() for name in named}
+    trainers = {name: getattr(candidate, "trainer", candidate) for name, candidate in named.items()}
+    asked: dict[str, set[frozenset[str]]] = {name: set() for name in named}
     for values in params:
         # A table of params has a null where a partition has none of its own.
         given = {name: value for name, value in values.items() if value is not None}
-        for_all.add(frozenset(given.keys() - named.keys()))
-        for name in given.keys() & named.keys():
-            if not isinstance(given[name], dict):
+        for name, trainer in trainers.items():
+            own = given.get(name, {})
+            if not isinstance(own, dict):
                 raise InputError(
-                    f"params has {given[name]!r:.60} for the candidate {name!r}: give a mapping "
-                    "from its parameters to values."
+                    f"params has {own!r:.60} for the candidate {name!r}: give a mapping from its "
+                    "parameters to values."
                 )
-            own[name].add(frozenset(given[name]))
-    for name, candidate in named.items():
-        trainer = getattr(candidate, "trainer", candidate)
-        has_none = isinstance(trainer, Mean | LastValue)
-        for names in own[name] if has_none else own[name] | for_all:
-            if hasattr(trainer, "check_settings"):
-                _check(name, trainer, sorted(names))
+            has_none = isinstance(trainer, Mean | LastValue)
+            asked[name].add(frozenset(own if has_none else params_of(name, named, given)))
+    for name, trainer in trainers.items():
+        for names in asked[name] if hasattr(trainer, "check_settings") else ():
+            _check(name, trainer, sorted(names))
 
 
 def _check(name: str, trainer: Any, names: list[str]) -> None:

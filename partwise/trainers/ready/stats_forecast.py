@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -22,10 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     import pyarrow as pa
-
-
-class _NotInstalledError(InputError):
-    """The package is not here."""
 
 
 class StatsForecast(ForecastTrainer):
@@ -99,8 +94,13 @@ class StatsForecast(ForecastTrainer):
         """Refuse parameters that the class does not have."""
         if not names:
             return  # statsforecast takes seconds to import
-        with suppress(_NotInstalledError):  # the packages of the run may have it
-            self._check_known(names, inspect.signature(self._class()).parameters)
+        try:
+            known = inspect.signature(self._class()).parameters
+        except InputError as error:
+            if isinstance(error.__cause__, ImportError):
+                return  # the packages of the run may have it
+            raise
+        self._check_known(names, {*known, "season_length"})
 
     def _check_known(self, names: Collection[str], known: Collection[str]) -> None:
         if unknown := [name for name in names if name not in known]:
@@ -113,7 +113,7 @@ class StatsForecast(ForecastTrainer):
         try:
             from statsforecast import models
         except ImportError as error:
-            raise _NotInstalledError(
+            raise InputError(
                 "StatsForecast needs the package statsforecast: install partwise[statsforecast]."
             ) from error
         kind = getattr(models, self.model, None)

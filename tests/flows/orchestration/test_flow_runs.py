@@ -26,6 +26,8 @@ from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError, RunExistsError, RunIdError
 from partwise.flows import map_partitions, tidy_store
 from partwise.flows.cli.main import main
+from partwise.flows.cli.tuning_options import parse_tune
+from partwise.flows.orchestration.prefect_flow import _stored
 from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
 
@@ -80,6 +82,13 @@ def test_options_of_prefect_change_its_flow_and_nothing_else(cluster, tmp_path) 
             flow_run_filter=FlowRunFilter(name=FlowRunFilterName(any_=["options"]))
         )
     assert shown.parameters["data"] == "<Table>"
+
+
+def test_a_space_that_was_typed_is_stored_whole() -> None:
+    """A run that is copied in the UI has it again."""
+    space = parse_tune(["num_leaves=randint(4,64)", "bagging=1"], "--space")
+    drawn = {"kind": "randint", "low": 4, "high": 64}
+    assert _stored(space) == {"num_leaves": drawn, "bagging": 1}
 
 
 def test_a_flow_run_has_the_name_of_its_run(cluster, tmp_path) -> None:
