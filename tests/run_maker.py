@@ -156,7 +156,7 @@ class RunMaker:
             tables.append(segment_table(keys, rows))
         path = f"ledger/{segment_file(0, token, 1, 'parquet')}"
         place = run_path(self.identity.run_id, path)
-        store = self.claim.store
+        store = self.store
         segment = write_segment(
             store, pa.concat_tables(tables), place, is_signed=is_configured(store)
         )

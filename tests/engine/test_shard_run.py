@@ -162,7 +162,7 @@ def test_small_uploads_that_wait_for_the_next_attempt_fill_no_memory(shard, monk
     def settle(attempts: Attempts, outcome: Outcome, attempt: int) -> LedgerRow:
         supervisor = attempts.supervisor
         row = original(attempts, outcome, attempt)
-        files = list(Path(supervisor.directory).glob("upload-*"))
+        files = list(Path(supervisor.plan.directory).glob("upload-*"))
         held.append((supervisor._held_bytes, len(files)))
         return row
 

@@ -136,7 +136,7 @@ def test_only_checkpoints_that_the_keys_of_the_run_signed_are_gone_on_from(
 ):
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
     monkeypatch.setenv(KEYS_VARIABLE, keys := f"2026:{'b2' * 32}")
-    dask_client.register_plugin(SigningKeys(keys))
+    dask_client.register_plugin(SigningKeys(local_store, keys))
     try:
         with pytest.raises(GangFailedError, match="SIGKILL"):
             run(count_steps, {"dies_at": 8}, is_signed=True)
