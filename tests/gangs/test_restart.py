@@ -156,7 +156,7 @@ def test_only_checkpoints_that_the_keys_of_the_run_signed_are_gone_on_from(
         local_store.create(f"{folder}/checkpoint.json", document.to_bytes())
         ends = run(count_steps, {"dies_at": 0}, is_signed=True, resumable=(1,))
     finally:
-        dask_client.register_plugin(SigningKeys(""))
+        dask_client.register_plugin(SigningKeys(local_store, ""))
     assert [end.metrics["first"] for end in ends] == [6, 6]
 
 
