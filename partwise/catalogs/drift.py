@@ -216,9 +216,12 @@ def _compared(
         rare = [*rare, missing]
     p_values = [_rare_tail(part, rows) if part[1] else 1.0 for part in rare]
     psi = by_chance = None
-    if len(parts) > 1:
-        counts = np.array(parts, np.float64)
-        then, now = counts.sum(axis=0)
+    counts = np.array(parts, np.float64).reshape(-1, 2)
+    then, now = counts.sum(axis=0)
+    if len(parts) > 1 and not then * now:
+        # All rows of one of both are rare ones, such as new categories.
+        p_values.append(1.0)
+    elif len(parts) > 1:
         differences = counts[:, 1] * then - counts[:, 0] * now
         statistic = (differences**2 / counts.sum(axis=1)).sum() / (then * now)
         p_values.append(chi_square_tail(float(statistic), len(parts) - 1))

@@ -141,6 +141,13 @@ def test_missing_rates_and_new_categories_are_counted():
     assert compared([1.0], [2.0]).new_categories is None
 
 
+def test_rows_that_are_all_of_a_new_category_are_found():
+    """Without a warning: of what the training had there is nothing now."""
+    found = compared(["a", "b"] * 5000, ["c"] * 20)
+    assert (found.new_categories, found.psi_by_chance) == (1, None)
+    assert (found.p_value < 1e-9, found.psi) == (True, None)
+
+
 def test_columns_that_are_gone_or_of_another_kind_are_left_out():
     sketch = make_sketch(pa.table({"x": [1.0], "y": [2], "s": ["a"]}), label="y")
     found = drift_of(sketch, pa.table({"y": [1], "x": ["a"], "z": [1.0], "s": pa.nulls(1)}))
