@@ -40,17 +40,19 @@ _VALUE = (
     r"|(?!\*\*\*|&|\\{1,7}[\"'])[^\s,;\"'(){}\[\]]{1,1024})"
 )
 _NAMES = (
-    r"(?:password|passwd|pwd|passphrase|secret|credential"
-    r"|(?:api|access|account|private|signing|encryption)[_-]?key"
-    # Not each of them: those of a language model are texts.
-    r"|(?:access|refresh|session|security|auth|bearer|api|sas)[_-]?token(?!s))(?!_?id)[\w-]{0,64}"
+    r"(?:(?:password|passwd|pwd|passphrase|secret|credential|(?:api|access|account|private)[_-]?key)"
+    r"(?!_?id)[\w-]{0,64}"
+    # Not with more behind them, as in access_token_column; nor each token: those of a language
+    # model are texts.
+    r"|(?:(?:signing|encryption)[_-]?keys?"
+    r"|(?:access|refresh|session|security|auth|bearer|api|sas)[_-]?token)\d{0,3}(?![\w-]))"
 )
 # password=..., "aws_secret_access_key": ..., AccountKey=...
 _NAMED = re.compile(rf"({_NAMES}\\{{0,7}}[\"']?\s{{0,3}}[=:]\s{{0,3}}){_VALUE}", re.IGNORECASE)
 # ["run", "--password", "..."] of a command that failed, and ("password", "...") alone.
 _PAIRED = re.compile(
     rf"([\"']--?[\w-]{{0,64}}(?:{_NAMES}|token)[\"'],\s{{0,3}}){_QUOTED}"
-    rf"|(\(b?[\"'][\w-]{{0,64}}(?:{_NAMES}|token)[\"'],\s{{0,3}}){_QUOTED}(?=\))",
+    rf"|(\(b?[\"'][\w-]{{0,64}}{_NAMES}[\"'],\s{{0,3}}){_QUOTED}(?=\))",
     re.IGNORECASE,
 )
 # In a header as it is sent, and in a dict or pair of headers.

@@ -65,6 +65,8 @@ def test_what_holds_no_secret_is_left_alone(path, port) -> None:
         f"http://[::1]:{port}/a@b",
         f"https://me@host/?page={port}",
         f"mail me:{port}@host",
+        f"access_token_column={path}, encryption_key_name: {path}",
+        f"['--auth-token-url', '{path}'], partition_by=('token', '{path}')",
     ):
         assert without_secrets(text) == text
 

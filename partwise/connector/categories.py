@@ -1,6 +1,7 @@
 """Dictionary columns as categories: one list for all rows, each value in it once."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -21,8 +22,10 @@ def with_categories_once(table: pa.Table) -> pa.Table:
     if schema != table.schema:
         batches = [cast_batch(batch, schema, {}, "the table") for batch in table.to_batches()]
         table = pa.Table.from_batches(batches, schema=schema)
-    # Arrow joins many large dictionaries in a fraction of the time, where it may.
-    table = with_joinable_categories(table).unify_dictionaries()
+    with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        # Many large dictionaries are joined in a fraction of the time so, where the codes of all
+        # values fit into the type of those that are there.
+        table = with_joinable_categories(table).unify_dictionaries()
     for index, column in enumerate(table.columns):
         if pa.types.is_dictionary(column.type) and not _has_one_dictionary(column):
             table = with_one_dictionary(table, index)

@@ -1,12 +1,12 @@
 """Outputs of a script: files of its working folder that its run keeps as artifacts."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path, PurePosixPath
 
 from partwise.errors import InputError
 from partwise.formatting import size
-from partwise.gangs.folder_files import files_below, is_within
+from partwise.gangs.folder_files import FolderFile, files_below, is_within
 from partwise.runs.bundle import LOG_FILENAME
 
 LARGEST_BYTES = 4 << 30
@@ -24,42 +24,21 @@ def check_globs(globs: Sequence[str]) -> None:
             )
 
 
-def _once(found: dict[str, Path], root: str) -> dict[str, Path]:
-    """Leave out what a link to a folder shows of files that are there under their own names."""
-    real = {name: os.path.realpath(path) for name, path in found.items()}
-    own = {place for name, place in real.items() if place == os.path.join(root, name)}
-    return {
-        name: path
-        for name, path in found.items()
-        if path.is_symlink() or real[name] not in own or real[name] == os.path.join(root, name)
-    }
-
-
 def find_outputs(folder: Path, globs: Sequence[str]) -> dict[str, Path]:
     """Return the files that globs name, by their paths relative to the folder, sorted.
 
     `**` at the end stands for all files below. A folder that a glob names is taken with all that
-    is in it, and a link to a folder of the working folder for what is not there by itself.
+    is in it; what a link to a folder shows in it too, where it is not there by itself.
     """
     root = os.path.realpath(folder)
+    named = [path for glob in globs for path in sorted(folder.glob(glob)) if path.exists()]
+    # Below these all files are there by themselves.
+    whole = {os.path.join(root, path.relative_to(folder)) for path in named if path.is_dir()}
     found: dict[str, Path] = {}
-    for glob in globs:
-        left, folders = sorted(folder.glob(glob), reverse=True), set()
-        while left:
-            path = left.pop()
-            for file in files_below(path, follow=False) if path.exists() else ():
-                name, real = file.path.relative_to(folder).as_posix(), os.path.realpath(file.path)
-                if not is_within(real, root):
-                    raise InputError(
-                        f"The output {name} is a link to {real}, outside of the working folder; "
-                        "have the script write the file itself there."
-                    )
-                if not file.link:
-                    found[name] = file.path
-                elif real not in folders:
-                    folders.add(real)
-                    left.append(file.path)
-    found = _once(found, root)
+    for path in named:
+        for file in _files_below(path, folder, root):
+            shown = _files_behind(file, folder, root, whole) if file.link else [file]
+            found |= {_name(each, folder): each.path for each in shown}
     total = sum(path.stat().st_size for path in found.values())
     if total > LARGEST_BYTES:
         raise InputError(
@@ -70,3 +49,44 @@ def find_outputs(folder: Path, globs: Sequence[str]) -> dict[str, Path]:
     return {
         f"outputs/{name}" if name == LOG_FILENAME else name: found[name] for name in sorted(found)
     }
+
+
+def _files_below(path: Path, folder: Path, root: str) -> Iterator[FolderFile]:
+    """Yield the files and links of what a glob names.
+
+    Raises:
+        InputError: One leads out of the working folder.
+    """
+    for file in files_below(path, follow=False):
+        real = os.path.realpath(file.path)
+        if not is_within(real, root):
+            raise InputError(
+                f"The output {_name(file, folder)} is a link to {real}, "
+                "outside of the working folder; have the script write the file itself there."
+            )
+        yield file
+
+
+def _files_behind(
+    link: FolderFile, folder: Path, root: str, whole: Set[str]
+) -> Iterator[FolderFile]:
+    """Yield the files that a link to a folder shows, each folder once.
+
+    Nothing of what leads back, or into one of the folders that are `whole` there.
+    """
+    left, seen = [link], set()
+    while left:
+        link = left.pop()
+        leads_back = is_within(os.path.realpath(link.path.parent), link.link)
+        if leads_back or link.link in seen or any(is_within(link.link, each) for each in whole):
+            continue
+        seen.add(link.link)
+        for file in _files_below(link.path, folder, root):
+            if file.link:
+                left.append(file)
+            else:
+                yield file
+
+
+def _name(file: FolderFile, folder: Path) -> str:
+    return file.path.relative_to(folder).as_posix()

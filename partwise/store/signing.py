@@ -55,8 +55,8 @@ _SEAL = re.compile(
 _END = b"\n}\n"
 
 _lock = threading.Lock()
-_of_blocks: dict[str, str] = {}
-"""By the place of a store."""
+_of_blocks: dict[tuple[str, str], str] = {}
+"""By the endpoint of a store and its place, both as its URL has it and without links."""
 _blocks_count: ContextVar[bool] = ContextVar("partwise_signing_keys_of_blocks", default=True)
 
 
@@ -95,7 +95,9 @@ def set_signing_keys(store: "Store", text: str) -> None:
     """
     parse_keys(text, "the block's signing_keys")
     with _lock:
-        _of_blocks[place_of(store.url)] = text
+        # A link may lead elsewhere later, or a folder become one: keys do not vanish with that.
+        for place in {store.url, place_of(store.url)}:
+            _of_blocks[store.endpoint_url or "", place] = text
 
 
 def place_of(url: str) -> str:
@@ -129,13 +131,25 @@ def parse_keys(text: str, where: str) -> tuple[SigningKey, ...]:
 
 def configured_keys(store: "Store") -> tuple[SigningKey, ...]:
     """Return the keys that this process was given for a store; the first signs."""
-    text = ""
-    if _blocks_count.get():
-        with _lock:
-            text = _of_blocks.get(place_of(store.url), "")
-    given = parse_keys(os.environ.get(KEYS_VARIABLE, ""), KEYS_VARIABLE)
-    ours = {key.key_id for key in given}
-    return (*given, *(key for key in parse_keys(text, "the block") if key.key_id not in ours))
+    texts = _texts_of_blocks(store) if _blocks_count.get() else []
+    of_blocks = (key for text in texts for key in parse_keys(text, "the block"))
+    found: dict[str, SigningKey] = {}
+    for key in (*parse_keys(os.environ.get(KEYS_VARIABLE, ""), KEYS_VARIABLE), *of_blocks):
+        found.setdefault(key.key_id, key)
+    return tuple(found.values())
+
+
+def _texts_of_blocks(store: "Store") -> list[str]:
+    """Return the keys of the blocks of a store; of any endpoint, where none is of its own."""
+    with _lock:
+        found = [
+            (endpoint, text)
+            for wanted in (store.url, place_of(store.url))
+            for (endpoint, place), text in _of_blocks.items()
+            if place == wanted
+        ]
+    own = [text for endpoint, text in found if endpoint == (store.endpoint_url or "")]
+    return own or [text for _, text in found]
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ import fcntl
 import os
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -15,13 +15,13 @@ from typing import Any, get_args
 import numpy as np
 
 from partwise.choices import TransformersFormat
-from partwise.errors import ExportMismatchError, InputError, StoreError
+from partwise.errors import CheckpointError, ExportMismatchError, InputError, StoreError
 from partwise.exports.proof.verdict import Verdict
 from partwise.models.serdes import SERDES
 from partwise.transformers.all_outputs import FORMATS_OF_ALL, with_all_outputs
 from partwise.transformers.attention import check_attention
 from partwise.transformers.capture import write_onnx
-from partwise.transformers.checkpoint_files import CONFIG, served_files
+from partwise.transformers.checkpoint_files import read_config, served_files
 from partwise.transformers.feature_choice import check_opset
 from partwise.transformers.onnx_config import LOWEST_OPSET, OnnxConfig
 from partwise.transformers.options import TransformersOptions
@@ -171,9 +171,9 @@ def _publish(draft: Path, folder: Path, file_name: str, beside: Collection[Path]
         for name in (file_name, f"{file_name}.data", prefill, f"{prefill}.data"):
             (folder / name).unlink(missing_ok=True)
         # A tokenizer's file that the new model lacks would be read in place of its own. Where no
-        # configuration lies, no export was: what has such a name there is somebody's.
-        if beside and (folder / CONFIG).exists():
-            for old in served_files(folder):
+        # configuration of a model lies, no export was: what has such a name there is somebody's.
+        with suppress(CheckpointError):
+            for old in served_files(folder) if beside and read_config(folder) else ():
                 if old.name not in {file.name for file in beside}:
                     old.unlink()
         for file in beside:

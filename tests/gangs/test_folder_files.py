@@ -150,15 +150,22 @@ def test_outputs_behind_links_are_kept_once_and_those_elsewhere_refused(tmp_path
     links = {
         "latest": "step-1",
         "made": "../made",
+        "again": "../made",
         "loop": "../outputs",
+        "up": "..",
+        "step-1/up": "../..",
+        "step-1/around": "../again",
         "best.bin": "step-1/model.bin",
     }
     for name, to in links.items():
         (work / "outputs" / name).symlink_to(to)
     found = find_outputs(work, ["outputs/**"])
-    names = ["outputs/best.bin", "outputs/made/model.bin", "outputs/step-1/model.bin"]
-    assert list(found) == names
-    assert list(find_outputs(work, ["outputs/latest"])) == ["outputs/latest/model.bin"]
+    names = ["again/model.bin", "best.bin", "made/model.bin", "step-1/around/model.bin"]
+    assert list(found) == [f"outputs/{name}" for name in [*names, "step-1/model.bin"]]
+    # What a glob names is kept, whatever else is.
+    latest = "outputs/latest/model.bin"
+    for globs in ["outputs/latest"], ["outputs/**", latest], [latest, "outputs/**"]:
+        assert latest in find_outputs(work, globs)
 
     (work / "outputs" / "model").symlink_to(elsewhere)
     scandir = os.scandir

@@ -108,9 +108,29 @@ def test_keys_of_a_block_are_those_of_its_store(tmp_path: Path) -> None:
     plain = Store.parse("s3://models/below")
     assert not is_configured(plain)
     # It is one store, by whichever link.
-    (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
-    set_signing_keys(Store.parse(tmp_path / "link"), NEW)
-    assert is_configured(Store.parse(tmp_path))
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    link = tmp_path / "link"
+    link.symlink_to("one")
+    set_signing_keys(Store.parse(link), NEW)
+    assert is_configured(Store.parse(tmp_path / "one"))
+    # Nor is it without keys when that leads elsewhere.
+    link.unlink()
+    link.symlink_to("two")
+    assert is_configured(Store.parse(link))
+    assert not is_configured(Store.parse(tmp_path / "two"))
+
+
+def test_keys_of_two_services_are_two_although_their_buckets_have_one_name() -> None:
+    ours, theirs = (Store.parse("s3://team", endpoint_url=f"https://{n}.example") for n in "ab")
+    set_signing_keys(ours, OLD)
+    set_signing_keys(theirs, NEW)
+    names = [[key.key_id for key in configured_keys(each)] for each in (ours, theirs)]
+    assert names == [["2025"], ["2026"]]
+    # A variable or a profile may name the service: then those of any count, rather than none.
+    by_profile = Store.parse("s3://team")
+    assert [key.key_id for key in configured_keys(by_profile)] == ["2025", "2026"]
+    assert signer(seal(DOCUMENT, "x", theirs), "x", ours) is None
 
 
 @given(st.binary(max_size=40), st.text(max_size=10), st.binary(max_size=40), st.text(max_size=10))

@@ -3,6 +3,7 @@
 import itertools
 
 import pyarrow as pa
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -135,3 +136,21 @@ def test_a_long_order_is_found_quickly():
 def coded_long(names: list[str]) -> pa.DictionaryArray:
     codes = pa.array(range(len(names)), pa.int32())
     return pa.DictionaryArray.from_arrays(codes, pa.array(names), ordered=True)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_codes_are_as_wide_as_the_values_of_all_chunks_together_need(ordered) -> None:
+    """Arrow joins dictionaries only where the codes of all fit into the type that they have."""
+    chunks = [
+        pa.DictionaryArray.from_arrays(
+            pa.array(range(100), pa.int8()),
+            [f"{i:03}" for i in range(start, start + 100)],
+            ordered=ordered,
+        )
+        for start in (0, 50, 100)
+    ]
+    table = with_categories_once(pa.table({"c": pa.chunked_array(chunks)}))
+    assert table["c"].to_pylist() == [value for chunk in chunks for value in chunk.to_pylist()]
+    assert table["c"].chunk(0).dictionary.to_pylist() == [f"{i:03}" for i in range(200)]
+    nothing = pa.table({"c": pa.nulls(3, pa.dictionary(pa.int8(), pa.null()))})
+    assert with_categories_once(nothing)["c"].null_count == 3

@@ -365,6 +365,7 @@ def test_an_export_leaves_nothing_of_an_earlier_one_beside_it(tmp_path, monkeypa
         place.mkdir()
         for name in names:
             (place / name).write_text(place.name)
+    (folder / "config.json").write_text(json.dumps({"model_type": "bert"}))
     moved = []
 
     def replace(old: Path, new: Path) -> None:
@@ -383,6 +384,19 @@ def test_an_export_leaves_nothing_of_an_earlier_one_beside_it(tmp_path, monkeypa
         "notes.txt": "folder",
     }
     assert moved[-1] == "model.onnx"
+
+
+def test_files_of_somebody_else_stay_beside_an_export(tmp_path):
+    draft, beside, folder = (tmp_path / name for name in ("draft", "beside", "folder"))
+    for place in (draft, beside, folder):
+        place.mkdir()
+    (draft / "model.onnx").touch()
+    (beside / "vocab.txt").touch()
+    (folder / "config.json").write_text(json.dumps({"threads": 4}))
+    (folder / "boosted.model").touch()
+    _publish(draft, folder, "model.onnx", [beside / "vocab.txt"])
+    left = {path.name for path in folder.iterdir()}
+    assert left == {"config.json", "boosted.model", "vocab.txt", "model.onnx"}
 
 
 def test_no_file_is_removed_where_no_export_was(tmp_path):

@@ -37,7 +37,7 @@ class SigningKeys(WorkerPlugin):
     """
 
     def __init__(self, store: Store, keys: str) -> None:
-        self.name = f"partwise-signing-keys-{store.url}"
+        self.name = f"partwise-signing-keys-{store.endpoint_url or ''}-{store.url}"
         self._store = store
         self._keys = keys
 

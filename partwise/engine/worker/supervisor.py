@@ -207,10 +207,14 @@ class Supervisor:
             self._held_bytes += len(content)
             return content
         path = Path(self.plan.directory, f"upload-{secrets.token_hex(6)}")
-        if isinstance(content, bytes):
+        if isinstance(content, str):
+            return str(Path(content).rename(path))
+        try:
             path.write_bytes(content)
-        else:
-            Path(content).rename(path)
+        except OSError:  # the disk is full
+            path.unlink(missing_ok=True)
+            self._held_bytes += len(content)
+            return content
         return str(path)
 
     def forget(self, index: int) -> None:

@@ -67,10 +67,10 @@ class Files:
     csv: CsvOptions | Mapping[str, Any] = field(default_factory=CsvOptions)
     excel: ExcelOptions | Mapping[str, Any] = field(default_factory=ExcelOptions)
     version: int | str | None = None
-    folder: str | os.PathLike[str] | None = None
     endpoint_url: str | None = None
     region: str | None = None
     profile: str | None = None
+    folder: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         paths = [self.paths] if isinstance(self.paths, str | os.PathLike) else self.paths
