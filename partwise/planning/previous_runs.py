@@ -77,6 +77,8 @@ def with_previous_models(used: UsedModels, call: InferCall, store: Store) -> tup
         # Else one of them worked later than the first, is out of reach, or answers for another.
         if not overwrites or [*map(_size, giving.values())] == [*map(_size, asked.values())]:
             found, asked = kept, giving
+    # A fallback keeps the models of all keys: one of the first may turn out to be damaged.
+    found = [own.get(models.name, models) for models in found]
     names = {models.name for models in found}
     others = [models for models in others if models.name not in names]
     return replace(used, sets=(first, *found, *others)), _describe(first, [*asked.values()])

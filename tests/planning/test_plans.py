@@ -318,6 +318,15 @@ class TestModels:
         found, _ = self.asked(run, on_existing_artifacts=how, fallback=["run://n-1"])
         assert found == {"run://n-2": ["a", "b"], "run://n-1": ["a", "b"]}
 
+    def test_a_new_run_asks_of_a_fallback_what_its_resume_will(self, tmp_path):
+        for run_id, keys in (("n-1", "ab"), ("n-2", "aB")):
+            run = self.made(tmp_path, "pickle", run_id, keys)
+        given = {"fallback": ["run://n-1"]}
+        found, _ = self.asked(run, **given)
+        assert found == {"run://n-2": ["a"], "run://n-1": ["a", "b"]}
+        self.used(run, "n-1")
+        assert self.asked(run, **given, on_existing_artifacts="resume")[0] == found
+
     @pytest.mark.parametrize("run_id", ["trained", "train-20261127-021500-9f3a"])
     def test_an_id_that_tells_no_earlier_runs_is_refused(self, tmp_path, run_id):
         with pytest.raises(InputError, match=f"asks runs before '{run_id}'.* none can be known"):
