@@ -140,7 +140,10 @@ def configured_keys(store: "Store") -> tuple[SigningKey, ...]:
 
 
 def _texts_of_blocks(store: "Store") -> list[str]:
-    """Return the keys of the blocks of a store; of any endpoint, where none is of its own."""
+    """Return the keys of the blocks of a store.
+
+    An endpoint that is not named may be any: a variable or a profile names it.
+    """
     with _lock:
         found = [
             (endpoint, text)
@@ -148,8 +151,9 @@ def _texts_of_blocks(store: "Store") -> list[str]:
             for (endpoint, place), text in _of_blocks.items()
             if place == wanted
         ]
-    own = [text for endpoint, text in found if endpoint == (store.endpoint_url or "")]
-    return own or [text for _, text in found]
+    ours = store.endpoint_url or ""
+    same = [text for endpoint, text in found if endpoint == ours]
+    return same or [text for endpoint, text in found if not (ours and endpoint)]
 
 
 @contextlib.contextmanager

@@ -131,6 +131,10 @@ def test_keys_of_two_services_are_two_although_their_buckets_have_one_name() -> 
     by_profile = Store.parse("s3://team")
     assert [key.key_id for key in configured_keys(by_profile)] == ["2025", "2026"]
     assert signer(seal(DOCUMENT, "x", theirs), "x", ours) is None
+    # A third one has none, and is read as a store without.
+    assert not is_configured(Store.parse("s3://team", endpoint_url="https://c.example"))
+    set_signing_keys(by_profile, NEW)
+    assert is_configured(Store.parse("s3://team", endpoint_url="https://c.example"))
 
 
 @given(st.binary(max_size=40), st.text(max_size=10), st.binary(max_size=40), st.text(max_size=10))
