@@ -16,6 +16,7 @@ from partwise.flows.orchestration.progress import told_every
 from partwise.flows.orchestration.saved_blocks import open_store
 from partwise.flows.running.connections import open_cluster
 from partwise.flows.running.frame import CANCEL_TIMEOUT_S, Frame, publish_run
+from partwise.formatting import counted
 from partwise.gangs.driver import GangDriver
 from partwise.gangs.errors import GangFailedError
 from partwise.gangs.ledger import commit_ranks
@@ -70,7 +71,8 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
         keys = pa.table({RANK: pa.array(range(spec.world_size), pa.int64())})
         frame.begin(n_shards=1, partitions=spec.world_size, keys=keys)
         ranks = (
-            f"{spec.world_size} ranks on {len(spec.nodes)} workers, CPUs of each: {spec.threads}."
+            f"{counted(spec.world_size, 'rank')} on {counted(len(spec.nodes), 'worker')}, "
+            f"CPUs of each: {spec.threads}."
         )
         logger.info("Run %s: %s", identity.run_id, placement.why or ranks)
         with clock.stage("gang"):
