@@ -15,6 +15,7 @@ import pyarrow as pa
 from partwise.errors import ColumnError
 from partwise.outcomes import Result
 from partwise.tables.column_names import check_unique_names
+from partwise.tables.frames import arrow_of_frame
 from partwise.tables.mixed_times import check_kinds
 
 if TYPE_CHECKING:
@@ -91,8 +92,6 @@ def returned_table(outcome: Any, column: str) -> pa.Table:
     if isinstance(outcome, pa.Array | pa.ChunkedArray):
         return pa.table({column: outcome})
     if _is_pandas(outcome):
-        from partwise.sources.frames.tables import arrow_of_frame
-
         frame = outcome.to_frame(column) if outcome.ndim == 1 else outcome
         _check_names(frame.columns)
         return arrow_of_frame(frame, keep_index=False)

@@ -16,6 +16,7 @@ from partwise.tables.calendar import SEPARATOR
 from partwise.tables.column_names import check_unique_names
 from partwise.tables.column_types import is_text
 from partwise.tables.dictionaries import without_views
+from partwise.tables.frames import arrow_table
 
 _DATE_LENGTH = len("2026-03-01")
 
@@ -49,7 +50,13 @@ def columns_of_rows(rows: Any) -> tuple[Mapping[str, Any], int]:
         names = dict.fromkeys(name for row in rows for name in row)
         check_unique_names(list(map(str, names)), "The rows have")
         return {str(name): [row.get(name) for row in rows] for name in names}, len(rows)
-    table = without_views(_table(rows))
+    table = arrow_table(rows)
+    if table is None:
+        raise InputError(
+            f"Rows are a table of Arrow, a frame, a list of objects or a mapping of columns, and "
+            f"not a {type(rows).__name__}."
+        )
+    table = without_views(table)
     check_unique_names(table.column_names, "The rows have")
     return dict(zip(table.column_names, table.columns, strict=True)), table.num_rows
 
@@ -57,31 +64,24 @@ def columns_of_rows(rows: Any) -> tuple[Mapping[str, Any], int]:
 def _values(name: str, values: Any) -> Any:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return without_views(pa.table({name: values})).column(0)
-    is_one = isinstance(values, str | bytes | Mapping) or not getattr(values, "ndim", 1)
-    if is_one or not isinstance(values, Iterable):
+    is_list = isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping)
+    if not is_list or getattr(values, "ndim", 1) != 1:
         raise InputError(
             f"The column {name!r} is {shortened(repr(values), 80)} and no list of values: one row "
             f"is [{{{name!r}: ...}}]."
         )
+    # In a list of pandas' or numpy's times, or pandas' text, those that are missing are of another
+    # kind than the rest.
+    if hasattr(values, "to_frame"):
+        table: pa.Table = arrow_table(values.to_frame(name=name))
+        return without_views(table).column(name)
+    kind = getattr(getattr(values, "dtype", None), "kind", None)
+    if hasattr(values, "__arrow_array__") or kind in {"m", "M"}:
+        try:
+            return pa.chunked_array([pa.array(values)])
+        except pa.ArrowException as error:
+            raise ColumnError(f"Arrow cannot have the column {name!r}: {error}") from error
     return list(values)
-
-
-def _table(rows: Any) -> pa.Table:
-    if isinstance(rows, pa.Table):
-        return rows
-    if isinstance(rows, pa.RecordBatch):
-        return pa.Table.from_batches([rows])
-    try:
-        if type(rows).__module__.startswith("pandas.") and hasattr(rows, "columns"):
-            return pa.Table.from_pandas(rows, preserve_index=False)
-        if hasattr(rows, "__arrow_c_stream__"):
-            return pa.table(rows)
-    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-        raise ColumnError(f"The rows are no table that Arrow can have: {error}") from error
-    raise InputError(
-        f"Rows are a table of Arrow, a frame, a list of objects or a mapping of columns, and not a "
-        f"{type(rows).__name__}."
-    )
 
 
 def columns_of_json(
@@ -123,7 +123,7 @@ def columns_of_json(
 
 def _column(name: str, values: Any, zone: str | None, *, is_time: bool) -> pa.ChunkedArray:
     try:
-        array = pa.array(values, from_pandas=False)
+        array = _array(values)
         if is_time and pa.types.is_string(array.type):
             array = _times(array, zone)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
@@ -135,6 +135,20 @@ def _column(name: str, values: Any, zone: str | None, *, is_time: bool) -> pa.Ch
     if pa.types.is_nested(array.type):
         raise ColumnError(f"The values of the column {name!r} are lists or objects, and no values.")
     return pa.chunked_array([array])
+
+
+def _array(values: Any) -> pa.Array:
+    try:
+        return pa.array(values, from_pandas=False)
+    except (OverflowError, pa.ArrowInvalid):
+        kinds = {type(value) for value in values if value is not None}
+        # Whole numbers that are beyond int64, or beside others that no double has: JavaScript
+        # writes 1e19 as one.
+        if kinds == {int}:
+            return pa.array(values, pa.uint64())
+        if kinds == {int, float}:
+            return pa.array([None if value is None else float(value) for value in values])
+        raise
 
 
 def _times(texts: pa.Array, zone: str | None) -> pa.Array:

@@ -144,7 +144,15 @@ def _outputs(outcome: Any) -> dict[str, np.ndarray]:
     if isinstance(outcome, np.ndarray) and outcome.ndim == 1:
         return {"prediction": outcome}
     table = returned_table(outcome, "prediction")
-    return {name: table.column(name).to_numpy() for name in table.column_names}
+    return {name: _array(table.column(name)) for name in table.column_names}
+
+
+def _array(column: pa.ChunkedArray) -> np.ndarray:
+    if pa.types.is_dictionary(column.type):
+        # Arrow (26.0) would give a null the value of another row.
+        column = column.cast(column.type.value_type)
+    values: np.ndarray = column.to_numpy()
+    return values
 
 
 def _encoders(signature: Signature | None) -> list[tuple[str, dict[str, float] | None]] | None:

@@ -21,6 +21,7 @@ from partwise.errors import (
     KeyClassError,
     ModelNotFoundError,
     PartitionNotFoundError,
+    SourceError,
 )
 from partwise.models.plain_models import Design, LinearModel
 from partwise.serving.columns import columns_of_json
@@ -169,15 +170,15 @@ TWICE = pd.DataFrame([[1, 2]], columns=["x", "x"])
     ("rows", "kind", "sentence"),
     [
         (pa.table([[1], [2]], names=["x", "x"]), ColumnError, "more than one column named 'x'"),
-        (TWICE, ColumnError, "Duplicate column names"),
+        (TWICE, ColumnError, "more than one column named 'x'"),
         ({1: [1], "1": [2]}, ColumnError, "more than one column named '1'"),
-        (pd.DataFrame({"x": [1, "a"]}), ColumnError, "no table that Arrow can have"),
+        (pd.DataFrame({"x": [1, "a"]}), ColumnError, "of types int, str, which have no common"),
         ([{1: 1, "1": 2}], ColumnError, "more than one column named '1'"),
         ({"x": 1}, InputError, "column 'x' is 1 and no list of values"),
         ({"x": np.array(2.5)}, InputError, r"column 'x' is array\(2.5\) and no list of values"),
         ({"x": {"a": 1}}, InputError, "column 'x' is {'a': 1} and no list of values"),
         ({"x": "abc"}, InputError, "column 'x' is 'abc' and no list of values"),
-        (TWICE["x"].iloc[0], ColumnError, "no table that Arrow can have"),
+        (TWICE["x"].iloc[0], SourceError, "The Series cannot be read through Arrow"),
         (np.ones((2, 2)), InputError, "and not a ndarray"),
     ],
 )

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from partwise.errors import ColumnError
 from partwise.sources.fragments import Fragment, LocalFragment, OpaqueRows, Place
-from partwise.sources.frames.tables import check_column_names, pandas_table
 from partwise.tables.comparisons import comparison
 from partwise.tables.filters import Conditions
+from partwise.tables.frames import check_column_names, pandas_table
 from partwise.tables.schemas import cast_batch
 
 if TYPE_CHECKING:

@@ -18,10 +18,11 @@ import pyarrow as pa
 from partwise.errors import ColumnError, PartwiseError, SourceError
 from partwise.redaction import without_secrets
 from partwise.sources.fragments import Fragment, LocalFragment, OpaqueRows
-from partwise.sources.frames.tables import check_polars_types, table_of
+from partwise.sources.frames.tables import table_of
 from partwise.sources.sql.databases import quoted_name
 from partwise.tables.column_names import check_unique_names
 from partwise.tables.filters import Conditions, filter_expression
+from partwise.tables.frames import check_polars_types
 
 _BATCH_ROWS = 131_072
 _PIECES_AHEAD = 2
