@@ -27,7 +27,7 @@ from partwise.transformers import ExportReport, TransformersOptions, export_chec
 
 SERVE = Path(__file__).with_name("serve_tickets.py")
 TRAINING, HELD_OUT = 2400, 600
-EPOCHS, BATCH = 6, 16
+EPOCHS, BATCH = 3, 16
 VOCABULARY = 600
 
 # What goes wrong, and what goes well: a ticket praises another department than it complains of.
