@@ -42,9 +42,9 @@ class Proof:
     problem: str = ""
 
 
-def check_reference(model_type: str, feature: str) -> None:
+def check_reference(model_type: str, feature: str, *, one_layer: bool = False) -> None:
     """Raise AssertionError if an output of the tiny model is zero, or the same for all inputs."""
-    model = tiny_model(model_type, feature)
+    model = tiny_model(model_type, feature, one_layer=one_layer)
     for config in configs_of(config_for(model.config, feature)):
         sizes = config.sizes_for_validation["three rows"]
         first, second = (
@@ -57,11 +57,11 @@ def check_reference(model_type: str, feature: str) -> None:
             assert spread > _SMALLEST * largest, f"{name} does not depend on the inputs"
 
 
-def prove(model_type: str, feature: str) -> Proof:
+def prove(model_type: str, feature: str, *, one_layer: bool = False) -> Proof:
     """Export and prove one pair."""
     start = time.monotonic()
-    check_reference(model_type, feature)
-    model = tiny_model(model_type, feature)
+    check_reference(model_type, feature, one_layer=one_layer)
+    model = tiny_model(model_type, feature, one_layer=one_layer)
     with TemporaryDirectory() as folder:
         report = export(model, config_for(model.config, feature), Path(folder, "export"))
     largest = max(file.metrics["export_max_abs_diff"] for file in report.files)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow  # many exports
 @pytest.fixture(scope="module")
 def right(tmp_path_factory):
     """A right export with its weights beside it, its folder, and what it has to be."""
-    model = tiny_model("bert", "question-answering")
+    model = tiny_model("bert", "question-answering", one_layer=True)
     config = config_for(model.config, "question-answering")
     folder = tmp_path_factory.mktemp("right")
     options = TransformersOptions(external_data="always")

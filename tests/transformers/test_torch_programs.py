@@ -55,7 +55,7 @@ def small_model(model_type: str, feature: str) -> Any:
             config = transformers.BertConfig(**TINY["bert"] | layers)
             return transformers.BertForSequenceClassification(config).eval()
         case _:
-            return tiny_model(model_type, feature)
+            return tiny_model(model_type, feature, one_layer=True)
 
 
 def exported(
@@ -154,7 +154,7 @@ def test_an_encoder_and_a_decoder_with_past_generate_the_models_own_tokens(form,
     ],
 )
 def test_the_sizes_of_a_trace_are_told(model_type, options, note, tmp_path):
-    model = tiny_model(model_type, "default")
+    model = tiny_model(model_type, "default", one_layer=True)
 
     report, _, _ = exported(model, "default", tmp_path, "torchscript", **options)
 
@@ -166,7 +166,7 @@ def test_the_sizes_of_a_trace_are_told(model_type, options, note, tmp_path):
 )
 def test_a_trace_of_what_is_patched_is_right(model_type, feature, tmp_path):
     """PLBart squeezes a single row away; BLOOM has a function that brings its own gradient."""
-    model = tiny_model(model_type, feature)
+    model = tiny_model(model_type, feature, one_layer=True)
 
     report, config, loaded = exported(model, feature, tmp_path, "torchscript", sequence_length=12)
 
@@ -175,7 +175,7 @@ def test_a_trace_of_what_is_patched_is_right(model_type, feature, tmp_path):
 
 
 def test_tied_weights_stay_tied_in_the_file_and_in_the_model(tmp_path):
-    model = tiny_model("gpt2", "causal-lm").train()
+    model = tiny_model("gpt2", "causal-lm", one_layer=True).train()
     before = {name: values.clone() for name, values in model.state_dict().items()}
     attributes = set(vars(model)), set(vars(model.config))
 
@@ -290,7 +290,7 @@ def test_a_corrupted_weight_is_found(form, bert, tmp_path):
 
 
 def test_a_mismatch_leaves_no_file(tmp_path):
-    model = tiny_model("bert", "default")
+    model = tiny_model("bert", "default", one_layer=True)
     config = config_for(model.config, "default")
     options = TransformersOptions(format="torchscript", sequence_length=8)
     given = iter(range(100))
@@ -347,7 +347,7 @@ for model, path in zip((TorchScriptModel, Pt2Model), sys.argv[1:], strict=True):
     ],
 )
 def test_options_of_other_formats_are_refused(form, option, only, tmp_path):
-    model = tiny_model("bert", "default")
+    model = tiny_model("bert", "default", one_layer=True)
 
     with pytest.raises(
         ExportRefusedError, match=f"is an option of {only}: leave it out for {form}"
@@ -370,7 +370,7 @@ def neuron_sdk(
 
 @pytest.mark.usefixtures("neuron_sdk")
 def test_neuron_files_have_the_sizes_of_the_options(tmp_path):
-    model = tiny_model("bert", "sequence-classification")
+    model = tiny_model("bert", "sequence-classification", one_layer=True)
 
     report, config, loaded = exported(
         model,
@@ -408,7 +408,7 @@ def test_what_has_no_fixed_sizes_is_refused_for_neuron(model_type, feature, reas
 def test_without_the_sdk_of_neuron_nothing_is_done(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "torch_neuronx", None)
     monkeypatch.setitem(sys.modules, "torch_neuron", None)
-    model = tiny_model("bert", "default")
+    model = tiny_model("bert", "default", one_layer=True)
     monkeypatch.setattr(model, "forward", lambda **_: pytest.fail("the model was run"))
 
     with pytest.raises(
@@ -421,7 +421,7 @@ def test_without_the_sdk_of_neuron_nothing_is_done(monkeypatch, tmp_path):
 
 @pytest.fixture(scope="module")
 def traced_bert(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ExportReport, Path]:
-    model = tiny_model("bert", "default")
+    model = tiny_model("bert", "default", one_layer=True)
     folder = tmp_path_factory.mktemp("traced-bert")
     report, _, _ = exported(model, "default", folder, "torchscript")
     return model, report, folder / FILES["torchscript"]
@@ -466,7 +466,8 @@ def test_a_trace_has_the_names_of_its_inputs_and_fills_in_what_the_model_does(tr
 
 def test_a_model_that_adds_nothing_for_no_types_has_to_be_given_them(tmp_path):
     """XLM adds a row of its table of tokens for a type of 0, and none where there are no types."""
-    exported(tiny_model("xlm", "default"), "default", tmp_path, "torchscript", sequence_length=12)
+    model = tiny_model("xlm", "default", one_layer=True)
+    exported(model, "default", tmp_path, "torchscript", sequence_length=12)
 
     schema = str(loaded_by_torch(tmp_path / FILES["torchscript"]).forward.schema)
 
@@ -474,7 +475,7 @@ def test_a_model_that_adds_nothing_for_no_types_has_to_be_given_them(tmp_path):
 
 
 def test_an_output_of_weights_that_are_missing_is_left_out(tmp_path):
-    tiny_model("bert", "masked-lm").save_pretrained(tmp_path / "bert")
+    tiny_model("bert", "masked-lm", one_layer=True).save_pretrained(tmp_path / "bert")
     options = TransformersOptions(format="torchscript", sequence_length=8)
 
     report = export_checkpoint(str(tmp_path / "bert"), "default", tmp_path / "out", options)

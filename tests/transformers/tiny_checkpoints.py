@@ -9,7 +9,7 @@ from tests.transformers.tiny_models import tiny_model
 
 def save_checkpoint(folder: Path, model_type: str, feature: str):
     """Save a tiny model, and return it."""
-    model = tiny_model(model_type, feature)
+    model = tiny_model(model_type, feature, one_layer=True)
     with quiet():
         model.save_pretrained(folder)
     return model

@@ -1,5 +1,7 @@
 """The 62 architectures, each tiny and with random weights."""
 
+from typing import Any
+
 T = {
     "vocab_size": 99,
     "hidden_size": 32,
@@ -358,21 +360,34 @@ _SPREAD = 0.2
 _SPREAD_WIDER = ("detr", "levit", "mobilebert", "mobilevit", "perceiver", "poolformer", "yolos")
 
 
-def tiny_config(model_type: str, feature: str):
+_LAYERS = {"num_hidden_layers", "num_layers", "n_layers", "n_layer", "encoder_layers"}
+
+
+def of_one_layer(sizes: dict[str, Any]) -> dict[str, Any]:
+    """Return sizes with one layer of each kind, and of a decoder beside an encoder all.
+
+    To capture a layer takes a second. With past, the names of values tell one layer from another.
+    """
+    return {
+        name: of_one_layer(size) if isinstance(size, dict) else 1 if name in _LAYERS else size
+        for name, size in sizes.items()
+    }
+
+
+def tiny_config(model_type: str, feature: str, *, one_layer: bool = False):
     """Return the configuration of a tiny model."""
     import transformers
 
     name = model_type.replace("-", "_")
     known = transformers.CONFIG_MAPPING
-    config = transformers.AutoConfig.for_model(
-        name if name in known else model_type, **TINY[model_type]
-    )
+    sizes = of_one_layer(TINY[model_type]) if one_layer else TINY[model_type]
+    config = transformers.AutoConfig.for_model(name if name in known else model_type, **sizes)
     config.num_labels = 2 if feature == "question-answering" else 3
     config.architectures = []
     return config
 
 
-def tiny_model(model_type: str, feature: str):
+def tiny_model(model_type: str, feature: str, *, one_layer: bool = False):
     """Return a tiny model whose outputs depend on its inputs."""
     import torch
     import transformers
@@ -382,7 +397,7 @@ def tiny_model(model_type: str, feature: str):
 
     torch.manual_seed(0)
     with quiet():
-        config = tiny_config(model_type, feature)
+        config = tiny_config(model_type, feature, one_layer=one_layer)
         auto = getattr(transformers, config_for(config, feature).auto_class)
         model = auto.from_config(config)
     if model_type in _SPREAD_WIDER:
