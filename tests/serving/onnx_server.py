@@ -32,6 +32,8 @@ class Server:
     port: int
     process: subprocess.Popen[bytes]
     store: Path
+    loaded: frozenset[str]
+    """The files that were in its memory when it said that it listens: before any question."""
 
     def ask(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str, bytes]:
         """Send a body, by a connection of its own; a hang is a timeout of the socket."""
@@ -96,7 +98,8 @@ def serving(store: Path, *options: str) -> Iterator[Server]:
         try:
             assert listens.wait(60)
             assert process.poll() is None, said
-            yield Server(port, process, store)
+            maps = psutil.Process(process.pid).memory_maps()
+            yield Server(port, process, store, frozenset(each.path for each in maps))
             assert process.poll() is None, said[-20:]
         finally:
             process.terminate()

@@ -1,7 +1,13 @@
-"""Bodies that no client of ours sends: a server answers each of them in JSON, and lives."""
+"""A server of real exports as a process of its own, which all tests here ask.
+
+Bodies that no client of ours sends are answered in JSON, and it lives. What its document of routes
+says holds for questions that schemathesis makes from it.
+"""
 
 import json
 import socket
+import subprocess
+import sys
 import urllib.parse
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,8 +32,13 @@ RISE_MIB = 150
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[Server]:
-    with serving(make_catalog(tmp_path_factory.mktemp("fuzz")), "--max-rows", "1000") as server:
+    catalog = make_catalog(tmp_path_factory.mktemp("fuzz"))
+    with serving(catalog, "--max-rows", "1000", "--warm", "none") as server:
         yield server
+
+
+def test_onnxruntime_is_loaded_before_the_first_question(server):
+    assert any("onnxruntime_pybind11_state" in path for path in server.loaded)
 
 
 def inputs(*columns: tuple[str, str, list[Any]], **parameters: Any) -> dict[str, Any]:
@@ -300,3 +311,28 @@ def test_a_body_that_ends_early_or_never_ends_does_not_hold_others_up(server):
         slow.sendall(head)
         path, tree = VALID[0]
         assert check(server, path, json.dumps(tree).encode(), {}) == 200
+
+
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+)
+"""That every question of the right form is answered is none: it may ask for another key."""
+
+
+def test_answers_are_what_the_document_says(server, tmp_path):
+    code = "from schemathesis.cli import schemathesis; schemathesis()"
+    url = f"http://127.0.0.1:{server.port}/openapi.json"
+    options = [f"--checks={','.join(CHECKS)}", "--request-timeout=20", "--seed=7"]
+    options += ["--phases=examples,coverage,fuzzing", f"--max-examples={400 if THOROUGH else 20}"]
+    ended = subprocess.run(
+        [sys.executable, "-c", code, "run", url, *options],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout[-5000:] + ended.stderr[-2000:]

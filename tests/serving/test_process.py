@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -165,12 +166,13 @@ def test_several_processes_that_cannot_open_the_catalog_end_with_its_sentence(st
 
 def test_a_port_that_is_taken_is_named(local_store, start):
     promoted(local_store, "first", 1.0)
-    first = start()
-    first.line("Uvicorn running")
-    for processes in (1, 2):
-        second = start(processes, first.port)
-        assert second.process.wait(60) == 1
-        assert f"Port {first.port} of 127.0.0.1 cannot be listened at" in second.rest()
+    # Whoever listens: one that would share the port with its like, too.
+    with socket.create_server(("127.0.0.1", 0), reuse_port=True) as listener:
+        port = listener.getsockname()[1]
+        for processes in (1, 2):
+            server = start(processes, port)
+            assert server.process.wait(60) == 1
+            assert f"Port {port} of 127.0.0.1 cannot be listened at" in server.rest()
 
 
 # The command.
