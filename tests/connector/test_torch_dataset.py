@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import ColumnError, InputError
 from tests.lazily import Lazily
-from tests.thoroughness import quick_and_slow
 
 torch = Lazily("torch")
 
@@ -82,7 +81,7 @@ def loaded(tmp_path_factory):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("method", quick_and_slow({"fork"}, ["fork", "spawn"]))
+@pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_data_loader_gives_each_row_once_in_an_order_of_its_epoch(loaded, method):
     found = loaded[method]
     first, second, again = found["epochs"]
