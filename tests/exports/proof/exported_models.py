@@ -17,6 +17,7 @@ from partwise.exports.works import ComparedRows, Inputs, Proof, Subject
 from partwise.models.export_options import ExportOptions, ValidationOptions
 from partwise.models.signature import Feeds, Origin, Signature, feeds_of_matrix, matrix_of_feeds
 from tests.exports.proof.mutation import Exported
+from tests.thoroughness import THOROUGH
 
 ORIGIN = Origin(
     training_run_id="run", partition_id="a", model_file="model", model_serde="", model_sha256=""
@@ -217,8 +218,10 @@ def lightgbm_models(folder: Path, small: bool) -> Iterator[Exported]:
         return
     yield make("100 x 31", plain, booster(table, target, 100))
     yield make("matrix", plain, booster(table, target, 20), "custom")
-    many = booster(*frame_target(plain, 5000), 400, learning_rate=0.03)
-    yield make("400 x 31", plain, many)
+    # Many trees, of which each leaf is small beside the sum; large ones are above.
+    rows, leaves = (5000, 31) if THOROUGH else (2000, 7)
+    many = booster(*frame_target(plain, rows), 400, learning_rate=0.03, num_leaves=leaves)
+    yield make(f"400 x {leaves}", plain, many)
     yield make("binary", plain, booster(table, target > 0, 40, num_leaves=15, objective="binary"))
     texts = np.array(["low", "middle", "high"])[classes]
     wrapped = lightgbm.LGBMClassifier(n_estimators=15, num_leaves=15, verbose=-1, n_jobs=1)
@@ -261,7 +264,9 @@ def xgboost_models(folder: Path, small: bool) -> Iterator[Exported]:
         return
     yield make("100 x 31", plain, booster(table, target, 100))
     yield make("matrix", plain, booster(table, target, 20), "custom")
-    yield make("400 x 31", plain, booster(table, target, 400, learning_rate=0.03))
+    depth = 5 if THOROUGH else 3
+    many = booster(table, target, 400, learning_rate=0.03, max_depth=depth)
+    yield make(f"400 x {2**depth}", plain, many)
     binary = booster(table, target > 0, 40, objective="binary:logistic")
     yield make("binary", plain, binary)
     classes = np.digitize(target, np.quantile(target, [0.3, 0.6]))
@@ -331,7 +336,7 @@ def transformers_models(folder: Path, small: bool) -> Iterator[Exported]:
 
     chosen = [("bert", "sequence-classification"), ("gpt2", "causal-lm")]
     for kind, feature in chosen[:1] if small else chosen:
-        model = tiny_model(kind, feature)
+        model = tiny_model(kind, feature, one_layer=not THOROUGH)
         _spread(model)
         config, options = config_for(model.config, feature), TransformersOptions()
         path = folder / f"{kind}.onnx"
