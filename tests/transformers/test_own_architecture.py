@@ -80,8 +80,10 @@ def test_a_tolerance_of_ones_own_decides(forecaster, tmp_path):
     ) as caught:
         export(forecaster, config, tmp_path / "out", options)
 
-    (output,) = caught.value.report.files[0].outputs
+    (file,) = caught.value.report.files
+    (output,) = file.outputs
     assert "allowed is 0: 0 + 0 * |expected|" in output.findings[0]
+    assert "from what it gives in double precision" in file.notes[0], "what arithmetic allows for"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -146,15 +148,6 @@ def test_a_model_without_a_padding_token_classifies_as_it_does_by_itself(tmp_pat
     own = model(**{name: torch.tensor(values) for name, values in feeds.items()})
     np.testing.assert_allclose(given["logits"], own.logits.detach().numpy(), atol=1e-5)
     assert model.config.pad_token_id is None
-
-
-def test_a_mismatch_says_what_the_arithmetic_allows_for(forecaster, tmp_path):
-    config = TimesOnnxConfig.from_model_config(forecaster.config)
-
-    with pytest.raises(TransformersMismatchError) as caught:
-        export(forecaster, config, tmp_path / "out", TransformersOptions(atol=0, rtol=0))
-
-    assert "from what it gives in double precision" in caught.value.report.files[0].notes[0]
 
 
 def test_a_model_of_half_precision_is_refused(tmp_path):
@@ -232,7 +225,9 @@ def test_a_logit_near_zero_is_judged_by_the_size_of_the_others(tmp_path):
     config = transformers.T5Config(**TINY["t5"], tie_word_embeddings=False)
     model = transformers.T5ForConditionalGeneration(config).eval()
 
-    report = export(model, config_for(config, "seq2seq-lm"), tmp_path / "out")
+    # From a trace, which is sooner made.
+    options = TransformersOptions(opset=17)
+    report = export(model, config_for(config, "seq2seq-lm"), tmp_path / "out", options)
 
     assert report.files[0].metrics["export_max_abs_diff"] < 1e-4
 

@@ -159,12 +159,14 @@ def test_a_broken_one_is_told_with_the_report(tmp_path):
     (folder / "tokenizer.json").write_text("{")
     file = tmp_path / "made.onnx"
     message = rf"Compared on random text only\. The tokenizer in {folder} cannot be read: \S.*\."
+    # From a trace, which is sooner made.
     told = [
-        export_checkpoint(str(folder), "default", file),
+        export_checkpoint(str(folder), "default", file, TransformersOptions(opset=17)),
         check_export(file, str(folder)),
     ]
+    exact = TransformersOptions(opset=17, atol=0, rtol=0)
     with pytest.raises(TransformersMismatchError) as caught:
-        export_checkpoint(str(folder), "default", file, TransformersOptions(atol=0, rtol=0))
+        export_checkpoint(str(folder), "default", file, exact)
     for report in (*told, caught.value.report):
         assert "preprocessed" not in report.files[0].cases
-        assert re.fullmatch(message, report.files[0].notes[-1])
+        assert [note for note in report.files[0].notes if re.fullmatch(message, note)]
