@@ -14,7 +14,9 @@ SLOW_SEEDS = range(1, 25 if THOROUGH else 4)
 
 SCRIPT = """
 import importlib, json, os, sys
-import pydantic
+# What all modules import is read once, and not by each process: that was half of the time.
+import contextlib, dataclasses, decimal, enum, functools, inspect, statistics, typing
+from pydantic import AfterValidator, BaseModel, Field, field_validator
 from partwise.fingerprints import libraries
 from partwise.fingerprints.functions import code_fingerprint
 
