@@ -30,6 +30,7 @@ from partwise.errors import InputError
 ROWS = pd.DataFrame({"X": np.arange(64.0), "Y": np.arange(64.0) * 2})
 
 
+@pytest.mark.usefixtures("shared_cluster")
 def test_an_estimator_is_fitted_and_predicts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +104,7 @@ def train() -> None:
     )
 
 
+@pytest.mark.usefixtures("shared_cluster")
 def test_a_function_of_torch_is_run_with_its_context(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     worker = WorkerResourceConfig(num_cpus=1)

@@ -58,6 +58,7 @@ def train(data: Any, context: Any) -> Any:
     return None if context.partition_id == "2" else float(data.to_pandas()["X"].mean())
 
 
+@pytest.mark.usefixtures("shared_cluster")
 def test_a_run_of_training_is_followed_read_and_restored(tmp_path: Path) -> None:
     stage = str(tmp_path / "stage")
     options = ExecutionOptions(max_retries=0)

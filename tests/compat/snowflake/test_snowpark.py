@@ -316,6 +316,7 @@ def test_an_attempt_begins_without_the_rows_of_an_earlier_one(session: Session) 
     assert sorted(session.table("log").collect()) == [("2",), ("b",), ("own",)]
 
 
+@pytest.mark.usefixtures("shared_cluster")
 def test_a_function_appends_to_a_table_once(session: Session) -> None:
     session.create_dataframe(ROWS).filter(col("REGION").is_not_null()).write.save_as_table("sales")
     run = DPF(solve, str(Path("stage").absolute())).run(

@@ -22,6 +22,7 @@ def train() -> None:
     context.report(metrics={"distance": abs(settings["x"] - 2)}, model={"seen": seen, **settings})
 
 
+@pytest.mark.usefixtures("shared_cluster")
 def test_trials_are_run_and_the_best_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
