@@ -52,9 +52,7 @@ def change_positions(file, to, change):
     return str(to)
 
 
-@pytest.mark.parametrize(
-    "rows", [slice(56, 64), 63, 62, 33, 32, 31, 1, 0], ids=str
-)
+@pytest.mark.parametrize("rows", [slice(56, 64), 63, 62, 33, 32, 31, 1, 0], ids=str)
 def test_other_positions_are_found_wherever_they_stand(exported, tmp_path, rows):
     file, expected = exported
 
