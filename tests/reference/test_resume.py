@@ -20,7 +20,7 @@ V1 = FOLDER / "v1"
 
 
 @pytest.fixture
-def resume(prefect_server: str, dask_client: Any, tmp_path: Path) -> Any:
+def resume(dask_client: Any, tmp_path: Path) -> Any:
     """Call the flow that wrote the training run of a version once more, on a copy of its store."""
     cluster = RemoteCluster(address=dask_client.scheduler.address, shares_filesystem=True)
 
