@@ -93,6 +93,11 @@ class Experiment:
         assert lost == 0, f"{goal}: {lost} of {tried} were lost: {what}"
 
 
+def tried_by(test: str) -> pytest.MarkDecorator:
+    """Leave an experiment to a test that tries each kind of it as often, where no time is given."""
+    return pytest.mark.skipif(not MINUTES, reason=f"{test} tries the same where there is no time")
+
+
 TIMED = 14
 """How many experiments go on for as long as they are given."""
 _FOUND: list[Line] = []

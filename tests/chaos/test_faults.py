@@ -11,7 +11,7 @@ import pytest
 
 from partwise.errors import PartwiseError
 from partwise.store.store import Store
-from tests.chaos.conftest import Experiment
+from tests.chaos.conftest import Experiment, tried_by
 from tests.fault_proxy import FaultProxy, fault_proxy, hurry
 from tests.lazily import Lazily
 from tests.one_shard import drive
@@ -41,11 +41,12 @@ def time_of(
     return time.perf_counter() - began
 
 
+@tried_by("runs/test_faulty_bucket.py")
 def test_a_bucket_that_fails(
     experiment: Experiment, s3_bucket: str, s3_endpoint_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance, lost, runs, spoilt, refused = experiment.chance, [], 0, 0, 0
-    count = 5 if experiment.seconds else 1
+    count = 5
     # The waits of the real client, with the 500s and 503s of which the goal speaks.
     with fault_proxy(s3_endpoint_url) as proxy:
         one = {"500 InternalError": 0.005, "503 SlowDown": 0.005}
@@ -78,6 +79,7 @@ def test_a_bucket_that_fails(
     )
 
 
+@tried_by("runs/test_faulty_bucket.py")
 def test_answers_that_are_lost(
     experiment: Experiment, s3_bucket: str, s3_endpoint_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,9 +111,10 @@ def test_answers_that_are_lost(
     )
 
 
+@tried_by("runs/test_failing_disk.py")
 def test_a_disk_that_fails(experiment: Experiment, tmp_path: Path) -> None:
     tried, lost = 0, []
-    every = 2 if experiment.seconds else 11
+    every = 2
     for kind in DISKS:
         count, problems = fail_everywhere(
             tmp_path / kind, kind, every, experiment.chance.randrange(every)
@@ -130,14 +133,15 @@ def test_a_disk_that_fails(experiment: Experiment, tmp_path: Path) -> None:
 def test_clocks_that_are_wrong(experiment: Experiment, tmp_path: Path) -> None:
     chance, lost, tried, collected = experiment.chance, [], 0, 0
     deadline = time.monotonic() + experiment.seconds
-    while tried < 30 or time.monotonic() < deadline:
+    while tried < 10 or time.monotonic() < deadline:
         try:
             collected += walk(Store.parse(tmp_path / f"walk-{tried}"), chance, 10)
         except (PartwiseError, AssertionError, OSError, LookupError) as error:
             lost.append(f"{type(error).__name__}: {error}"[:300])
         tried += 10
-    for hours in (-1.0, 1.0):
-        tally = meet(tmp_path / f"meet {hours}", hours, 5 if experiment.seconds else 29)
+    # Where there is no time, those of runs/test_moved_clocks.py meet.
+    for hours in (-1.0, 1.0) if experiment.seconds else ():
+        tally = meet(tmp_path / f"meet {hours}", hours, 5)
         tried += tally.tried
         lost += tally.lost
     experiment.tell(

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.conftest import Experiment
+from tests.chaos.conftest import Experiment, tried_by
 from tests.security.hostile_stores import (
     MOST_MEMORY,
     SUBJECTS,
     hostile_cases,
-    import_libraries,
     try_case,
 )
 
@@ -18,13 +17,12 @@ pytestmark = pytest.mark.slow
 LONG = 1000
 
 
+@tried_by("security/test_hostile_stores.py")
 def test_stores_of_others(experiment: Experiment, tmp_path: Path) -> None:
-    count = LONG if experiment.seconds else len(SUBJECTS)
     deadline = time.monotonic() + experiment.seconds
     tried = refused = 0
-    import_libraries()
     harmful, most = [], 0
-    for case in hostile_cases(experiment.seed, count):
+    for case in hostile_cases(experiment.seed, LONG):
         if tried >= len(SUBJECTS) and time.monotonic() > deadline:
             break
         outcome = try_case(case, tmp_path / "case")

@@ -16,6 +16,7 @@ import io
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -107,10 +108,11 @@ def hostile_cases(seed: int, count: int) -> Iterator[Case]:
         yield Case(seed=seed, number=number, subject=SUBJECTS[number % len(SUBJECTS)])
 
 
-def import_libraries() -> None:
-    """Import what readers of models import, so that no case is blamed for the memory of that."""
-    for name in ("torch", "keras"):
-        importlib.import_module(name)
+def _import_library(change: str) -> None:
+    """Import what reads a model of a format that a change names, which may take half a gigabyte."""
+    for name, library in (("torch", "torch"), ("pt2", "torch"), ("keras", "keras")):
+        if name in re.findall(r"\w+", change):
+            importlib.import_module(library)
 
 
 def try_case(case: Case, folder: Path, commands: bool = False) -> Outcome:
@@ -132,6 +134,7 @@ def try_case(case: Case, folder: Path, commands: bool = False) -> Outcome:
     try:
         os.chdir(home)
         outcome.change = _change(case.subject, store, canary, chance)
+        _import_library(outcome.change)
         _reset_peak()
         resident = _peak()
         for name, read in _readers(store, folder / "scratch"):

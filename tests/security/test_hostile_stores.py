@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.security.hostile_stores import SUBJECTS, Case, hostile_cases, import_libraries, try_case
+from tests.security.hostile_stores import SUBJECTS, Case, hostile_cases, try_case
 from tests.thoroughness import THOROUGH
 
 FOUND = (
@@ -39,7 +39,6 @@ def test_a_hostile_store_is_refused_in_a_sentence(case, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_more_of_them(tmp_path: Path) -> None:
-    import_libraries()
     harmful = []
     for case in hostile_cases(seed=11, count=(10 if THOROUGH else 3) * len(SUBJECTS)):
         outcome = try_case(case, tmp_path / "case")
