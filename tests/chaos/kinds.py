@@ -1,6 +1,6 @@
-"""A script of a user's that begins a run of any kind, or resumes it, and prints a digest of it.
+"""A script of a user's that begins runs of any kind, or resumes them, and prints a digest of each.
 
-    python -m tests.chaos.kinds STORE KIND RUN
+    python -m tests.chaos.kinds STORE KIND RUN [KIND RUN ...]
 
 Kinds that use models take those of the run "trained" of the store.
 """
@@ -117,19 +117,20 @@ if __name__ == "__main__":
     # Not above: each worker that is started runs this file again.
     from partwise import LocalCluster, PartwiseError
 
-    store, kind, run_id = sys.argv[1:]
-    try:
-        done = begin(
-            kind,
-            run_id=run_id,
-            store=store,
-            on_existing_artifacts="resume",
-            cluster=LocalCluster(workers=2),
-        )
-    except PartwiseError as error:
-        print("ENDED", error)
-        sys.exit(3)
-    if done.status.value != "SUCCESS":
-        print("ENDED", done)
-        sys.exit(3)
-    print("DIGEST", digest(done))
+    store, *words = sys.argv[1:]
+    for kind, run_id in zip(words[::2], words[1::2], strict=True):
+        try:
+            done = begin(
+                kind,
+                run_id=run_id,
+                store=store,
+                on_existing_artifacts="resume",
+                cluster=LocalCluster(workers=2),
+            )
+        except PartwiseError as error:
+            print("ENDED", error)
+            sys.exit(3)
+        if done.status.value != "SUCCESS":
+            print("ENDED", done)
+            sys.exit(3)
+        print("DIGEST", digest(done))

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -41,13 +41,17 @@ class Script:
     store: Path
     kind: str
     run_id: str
+    trains: Sequence[str] = ()
+    """Training runs that the same process makes first."""
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def start(self, nap_s: float = 0.0) -> subprocess.Popen[str]:
         """Begin the run, or resume it."""
         more = {MARK: self.mark, "CHAOS_NAP_S": str(nap_s), "PREFECT_LOGGING_LEVEL": "ERROR"}
+        runs = [*(("train", each) for each in self.trains), (self.kind, self.run_id)]
+        words = [str(self.store), *(word for run in runs for word in run)]
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.kinds", str(self.store), self.kind, self.run_id],
+            [sys.executable, "-m", "tests.chaos.kinds", *words],
             env=os.environ | more,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -104,15 +108,6 @@ def role_of(process: psutil.Process, driver: int) -> str:
     return f"other ({line[:60]})"
 
 
-@pytest.fixture(scope="module")
-def quiet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What a quiet run of each kind gives; and under "store" one with the models that they use."""
-    store = tmp_path_factory.mktemp("roles") / "store"
-    for run_id in ("trained", "trained-too"):
-        finish(Script(store, "train", run_id))
-    return {"store": str(store)}
-
-
 def finish(script: Script) -> str:
     """Go on with a run to its end, and return its digest."""
     output, _ = (process := script.start()).communicate(timeout=ENDS_S)
@@ -121,20 +116,45 @@ def finish(script: Script) -> str:
 
 
 def digest_in(output: str) -> str:
-    """Return what the script said."""
-    return next((line for line in output.splitlines() if line.startswith("DIGEST ")), "")
+    """Return what the script said of its last run."""
+    return next((line for line in output.splitlines()[::-1] if line.startswith("DIGEST ")), "")
+
+
+MODELS = {"infer": ("trained",), "export": ("trained",), "compare": ("trained", "trained-too")}
+"""The training runs that a kind uses."""
+
+
+class Quiet:
+    """A store with quiet runs and the models that they use, each made when it is asked for first.
+
+    Args:
+        store: A folder that is not there yet.
+    """
+
+    def __init__(self, store: Path) -> None:
+        self.store = store
+        self._digests: dict[str, str] = {}
+        self._trained: list[str] = []
+
+    def digest(self, kind: str) -> str:
+        """What a quiet run of a kind gives."""
+        if kind not in self._digests:
+            missing = [name for name in MODELS.get(kind, ()) if name not in self._trained]
+            script = Script(self.store, kind, "quiet", trains=missing)
+            self._digests[kind] = finish(script)
+            self._trained += missing
+        return self._digests[kind]
 
 
 def test_any_process_may_be_killed_in_a_run_of_any_kind(
-    experiment: Experiment, quiet: dict[str, str], tmp_path: Path
+    experiment: Experiment, tmp_path: Path
 ) -> None:
+    quiet = Quiet(tmp_path / "quiet")
     chance, killed, went_on, wrong = experiment.chance, Counter[str](), 0, list[str]()
     for number in experiment.tries(1):
         kind = KINDS[number % len(KINDS)] if experiment.seconds else chance.choice(KINDS)
-        store = tmp_path / str(number)
-        shutil.copytree(quiet["store"], store)
-        if kind not in quiet:
-            quiet[kind] = finish(Script(store, kind, "quiet"))
+        store, expected = tmp_path / str(number), quiet.digest(kind)
+        shutil.copytree(quiet.store, store)
         script = Script(store, kind, "killed")
         process = script.start(nap_s=0.1)
         # A gang has no partitions of its own: it has begun when its run is there.
@@ -158,7 +178,7 @@ def test_any_process_may_be_killed_in_a_run_of_any_kind(
             killed[f"{role} of {kind}"] += 1
         # The next one prints an error for each name that it was never told: Python's, and harmless.
         may_print = role == TRACKER
-        problem = what_came_of_it(script, process, before, quiet[kind], may_print)
+        problem = what_came_of_it(script, process, before, expected, may_print)
         went_on += process.returncode == 0
         if problem:
             wrong.append(f"{role} of {kind}: {problem}")
