@@ -7,17 +7,21 @@ import time
 import numpy as np
 
 
-def fit(data, context):
-    """Train LightGBM, slowly, and write down that it was called."""
+def model_of(x, y, seed):
+    """Train LightGBM."""
     import lightgbm
 
+    rows = lightgbm.Dataset(np.column_stack([x]), y)
+    settings = {"objective": "regression", "verbose": -1, "num_threads": 1, "min_data_in_leaf": 2}
+    return lightgbm.train(settings | {"seed": seed % 2**31}, rows, num_boost_round=3)
+
+
+def fit(data, context):
+    """Train a model, slowly, and write down that it was called."""
     with open(os.environ["CHAOS_CALLS"], "a") as file:
         file.write(f"{context.key}\n")
     time.sleep(float(os.environ["CHAOS_NAP_S"]))
-    features = np.column_stack([data.to_numpy("x")])
-    rows = lightgbm.Dataset(features, data.to_numpy("y"))
-    settings = {"objective": "regression", "verbose": -1, "num_threads": 1, "min_data_in_leaf": 2}
-    return lightgbm.train(settings | {"seed": context.seed % 2**31}, rows, num_boost_round=3)
+    return model_of(data.to_numpy("x"), data.to_numpy("y"), context.seed)
 
 
 if __name__ == "__main__":

@@ -18,9 +18,32 @@ import pyarrow.parquet as pq
 from partwise.errors import RunNotFoundError
 from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
+from partwise.tables.keys.partition_keys import key_bytes, key_columns, partition_seed
+from tests.chaos.script import model_of
 
 SCRIPT = Path(__file__).with_name("script.py")
 MARK = "CHAOS_TRAINING"
+ROWS = 12
+"""Of each partition."""
+
+
+def rows_of(partitions: int) -> pa.Table:
+    """Return the rows of so many partitions."""
+    keys = np.repeat(np.arange(partitions), ROWS)
+    x = np.random.default_rng(0).normal(size=len(keys))
+    return pa.table({"key": keys, "x": x, "y": x * keys})
+
+
+def expected_digest(partitions: int) -> str:
+    """Return the hash of all models as a loop makes them, without any run."""
+    rows, digest = rows_of(partitions), hashlib.sha256()
+    columns = key_columns(rows.schema, ["key"])
+    for key in range(partitions):
+        own = rows.slice(key * ROWS, ROWS)
+        seed = partition_seed(0, key_bytes(key, columns))
+        model = model_of(own["x"].to_numpy(), own["y"].to_numpy(), seed)
+        digest.update(model.model_to_string().encode())
+    return digest.hexdigest()
 
 
 class Training:
@@ -36,9 +59,7 @@ class Training:
         folder.mkdir(parents=True)
         self.folder, self.run_id, self.partitions = folder, run_id, partitions
         self.mark = uuid.uuid4().hex
-        keys = np.repeat(np.arange(partitions), 12)
-        x = np.random.default_rng(0).normal(size=len(keys))
-        pq.write_table(pa.table({"key": keys, "x": x, "y": x * keys}), folder / "rows.parquet")
+        pq.write_table(rows_of(partitions), folder / "rows.parquet")
 
     def start(
         self, *, address: str = "", nap_s: float = 0.02, **environment: str
