@@ -18,13 +18,19 @@ import tempfile
 import threading
 
 import pytest
+from _pytest.config import default_plugins
 
-# First, since Prefect reads the environment that it makes.
+# First, since libraries read the environment that it makes.
 from tests import conftest
 
 MODULES = (
     *("numpy", "pandas", "pyarrow.dataset", "pyarrow.parquet"),
-    *("dask.dataframe", "distributed", "prefect.main"),
+    # Not Prefect: two of the tests need it, and it delays each run that finds it there.
+    *("distributed", "pydantic.main", "pydantic.networks", "pydantic.type_adapter"),
+    # What pytest would import and rewrite at the beginning of each run.
+    *("_hypothesis_pytestplugin", "anyio.pytest_plugin", "platformdirs.pytest_plugin"),
+    *("pytest_timeout", "xdist.plugin", "xdist.looponfail"),
+    *(f"_pytest.{name}" for name in default_plugins),
 )
 TIME_LIMIT_S = 300
 
