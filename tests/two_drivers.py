@@ -85,6 +85,25 @@ class Tally:
     """Points after which the second driver's work was not whole, and why."""
 
 
+def copies(
+    new_store: Callable[[], Store], before: Callable[[Store], object]
+) -> Callable[[], Store]:
+    """Return what gives a store for each point: what is there before is made once, and copied."""
+    contents: dict[str, bytes] = {}
+
+    def copy() -> Store:
+        store = new_store()
+        if contents:
+            for path, content in contents.items():
+                store.write(path, content)
+        else:
+            before(store)
+            contents.update({path: store.read(path) for path in store.list("")})
+        return store
+
+    return copy
+
+
 def points(
     prepare: Callable[[], Store],
     first: Callable[[Store], object],

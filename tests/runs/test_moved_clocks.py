@@ -21,7 +21,7 @@ from partwise.store import lease_owner
 from partwise.store.store import Store
 from tests import one_shard
 from tests.one_shard import RUN_ID, check, drive
-from tests.two_drivers import Tally, points
+from tests.two_drivers import Tally, copies, points
 
 MODULES = (claim, completion, garbage, ledger, lease_owner, registration, one_shard)
 """All that ask for the time of a run or dataset."""
@@ -90,10 +90,8 @@ def meet(folder: Path, hours: float, every: int) -> Tally:
     first, second = {"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 1.0, "b": 20.0, "c": 3.0, "d": 4.0}
     generations: dict[str, int] = {}
 
-    def prepare() -> Store:
-        store = Store.parse(folder / str(next(numbers)))
-        drive(store, first)
-        return store
+    def new_store() -> Store:
+        return Store.parse(folder / str(next(numbers)))
 
     def slow(store: Store) -> None:
         with clock_moved(hours):
@@ -112,6 +110,7 @@ def meet(folder: Path, hours: float, every: int) -> Tally:
             collect_garbage(store, RUN_ID, dry_run=False, grace_hours=0)
         check(drive(store, second), second)
 
+    prepare = copies(new_store, lambda store: drive(store, first))
     return points(prepare, slow, quick, whole, every=every)
 
 

@@ -32,7 +32,7 @@ from partwise.store.lease import Lease
 from partwise.store.store import Store
 from tests.one_shard import RUN_ID, check, drive
 from tests.run_maker import RunMaker
-from tests.two_drivers import points
+from tests.two_drivers import copies, points
 
 FIRST = {"a": 1.0, "b": 2.0, "c": 3.0}
 SECOND = {"a": 1.0, "b": 20.0, "d": 4.0}
@@ -155,20 +155,23 @@ def test_a_removal_that_was_given_up_harms_nothing(tmp_path, monkeypatch, before
     monkeypatch.setattr(removal, "AT_ONCE", 2)
     numbers = itertools.count()
 
-    def prepare() -> Store:
-        store = Store.parse(tmp_path / f"{next(numbers)}")
-        if before == "complete":
-            drive(store, FIRST, gives_rows=False)
-        else:
-            maker = RunMaker(store)
-            maker.begin()
-            maker.commit(("a", "DONE", 9.0))
-            maker.die()
-        return store
+    def new_store() -> Store:
+        return Store.parse(tmp_path / f"{next(numbers)}")
+
+    def complete(store: Store) -> None:
+        drive(store, FIRST, gives_rows=False)
+
+    def die() -> Store:
+        maker = RunMaker(new_store())
+        maker.begin()
+        maker.commit(("a", "DONE", 9.0))
+        maker.die()
+        return maker.store
 
     def first(store: Store) -> None:
         remove_run(store, RUN_ID)
 
+    prepare = copies(new_store, complete) if before == "complete" else die
     tally = points(prepare, first, resume, whole, every=every)
     # The last of it, the release of the lease, comes after the second one's whole work.
     # Who is stopped before he has looked comes after the newer run, and removes that.
@@ -189,13 +192,11 @@ def test_a_driver_that_was_given_up_does_not_bring_a_removed_run_back(tmp_path, 
         else:
             assert Run.find(RUN_ID, store).is_removed
 
-    def prepare() -> Store:
-        store = Store.parse(tmp_path / f"{next(numbers)}")
-        drive(store, FIRST)
-        return store
+    def new_store() -> Store:
+        return Store.parse(tmp_path / f"{next(numbers)}")
 
     tally = points(
-        prepare,
+        copies(new_store, lambda store: drive(store, FIRST)),
         lambda store: drive(store, SECOND),
         lambda store: remove_run(store, RUN_ID),
         gone,

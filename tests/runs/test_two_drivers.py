@@ -17,7 +17,7 @@ from tests.one_script import check_script, drive_script, send
 from tests.one_shard import check, drive
 from tests.one_study import check_study, drive_study
 from tests.thoroughness import THOROUGH
-from tests.two_drivers import Tally, points
+from tests.two_drivers import Tally, copies, points
 
 FIRST = {"a": 1.0, "b": 2.0, "c": 3.0}
 SECOND = {"a": 1.0, "b": 20.0, "c": 3.0, "d": 4.0}
@@ -126,11 +126,6 @@ def stop_everywhere(new_store: Callable[[], Store], name: str, every: int) -> Ta
     case = CASES[name]
     done: dict[str, Run] = {}
 
-    def prepare() -> Store:
-        store = new_store()
-        case.before(store)
-        return store
-
     def second(store: Store) -> None:
         done[store.url] = case.second(store)
 
@@ -149,6 +144,7 @@ def stop_everywhere(new_store: Callable[[], Store], name: str, every: int) -> Ta
         # And whoever comes next finds all done.
         case.check(case.second(store))
 
+    prepare = copies(new_store, case.before)
     return points(prepare, case.first, second, whole, every=every)
 
 
