@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +66,8 @@ def fork_pool() -> None:
 
 def loop() -> None:
     while True:
-        pass
+        # Without a pause it would keep a core busy that other tests could use.
+        time.sleep(0.001)
 
 
 def misbehave(key: int, directory: str) -> None:
