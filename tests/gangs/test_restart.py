@@ -46,7 +46,13 @@ class Events:
 
 
 @pytest.fixture
-def run(dask_client, local_store, tmp_path):
+def run_id() -> str:
+    """One of this test alone: of a name that they know, workers load the libraries ahead."""
+    return f"gang-{os.urandom(4).hex()}"
+
+
+@pytest.fixture
+def run(dask_client, local_store, tmp_path, run_id):
     """Run a function on two ranks, as one generation after the other."""
     generations = []
 
@@ -60,7 +66,7 @@ def run(dask_client, local_store, tmp_path):
         path.write_bytes(cloudpickle.dumps(payload))
         spec = GangSpec(
             token=execution_token(len(generations), os.urandom(4).hex()),
-            run_id="gang",
+            run_id=run_id,
             generation=len(generations),
             store=local_store,
             nodes=place_ranks(cluster_workers(dask_client), 2).nodes,
@@ -74,12 +80,12 @@ def run(dask_client, local_store, tmp_path):
 
 
 @pytest.fixture
-def artifact(local_store):
+def artifact(local_store, run_id):
     """Read what rank 0 left, by the name of the file."""
 
     def read(ends: list[RankEnd], filename: str) -> bytes:
         (found,) = [one for one in ends[0].artifacts if one.filename == filename]
-        path = f"runs/gang/{found.bundle}"
+        path = f"runs/{run_id}/{found.bundle}"
         return decode(local_store.read_range(path, found.offset, found.stored_bytes), found, "")
 
     return read
@@ -118,7 +124,7 @@ def test_a_restart_goes_on_from_the_newest_checkpoint(run, artifact):
     assert cloudpickle.loads(artifact(ends, "model.pkl")) == SUM
 
 
-def test_a_resume_goes_on_where_a_failed_generation_stood(run):
+def test_a_resume_goes_on_where_a_failed_generation_stood(run, run_id):
     with pytest.raises(GangFailedError, match="SIGKILL"):
         run(count_steps, {"dies_at": 8})
     resumed, afresh = (
@@ -127,12 +133,12 @@ def test_a_resume_goes_on_where_a_failed_generation_stood(run):
     assert [end.metrics["first"] for end in resumed] == [6, 6]
     assert [end.metrics["first"] for end in afresh] == [0, 0]
     # What the caller names is for a gang that has no checkpoint of its own.
-    named = run(count_steps, {"dies_at": 0}, resume_from="gang")
+    named = run(count_steps, {"dies_at": 0}, resume_from=run_id)
     assert [end.metrics["first"] for end in named] == [9, 9]
 
 
 def test_only_checkpoints_that_the_keys_of_the_run_signed_are_gone_on_from(
-    run, dask_client, local_store, monkeypatch, tmp_path
+    run, run_id, dask_client, local_store, monkeypatch, tmp_path
 ):
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
     monkeypatch.setenv(KEYS_VARIABLE, keys := f"2026:{'b2' * 32}")
@@ -140,7 +146,7 @@ def test_only_checkpoints_that_the_keys_of_the_run_signed_are_gone_on_from(
     try:
         with pytest.raises(GangFailedError, match="SIGKILL"):
             run(count_steps, {"dies_at": 8}, is_signed=True)
-        newest = newest_checkpoint(local_store, "gang", (1,))
+        newest = newest_checkpoint(local_store, run_id, (1,))
         assert newest.sha256
         # One that is newer, with a checksum to suit.
         forged = b'{"step": 9, "sum": -664}'
@@ -200,21 +206,25 @@ STEPS = 40
 
 
 def train_and_die(context: RankContext):
-    """Train with dropout and momentum; in each attempt the rank that is told to kills itself."""
+    """Train with dropout and momentum; in each attempt the rank that is told to kills itself.
+
+    What DistributedDataParallel and torch.optim do is done by hand, as each rank would import for
+    another second for them: examples/fine_tune_distributed.py has both, and a test that kills it.
+    """
     import torch
-    from torch.nn.parallel import DistributedDataParallel
+    import torch.distributed as dist
 
     given = context.params
     torch.manual_seed(context.seed)
     layers = [torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Dropout(0.2)]
     module = torch.nn.Sequential(*layers, torch.nn.Linear(32, 1))
-    model = DistributedDataParallel(module)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    weights = list(module.parameters())
+    speeds = [torch.zeros_like(weight) for weight in weights]
     done = 0
     if (folder := context.resume_from()) is not None:
         state = torch.load(folder / "state.pt", weights_only=True)
         module.load_state_dict(state["module"])
-        optimizer.load_state_dict(state["optimizer"])
+        speeds = state["speeds"]
         done = state["step"]
     context.report(first=done)
     with open(Path(given["folder"], f"{context.rank}"), "a") as file:
@@ -225,13 +235,17 @@ def train_and_die(context: RankContext):
         rows = torch.randn(16, 8)
         if given["deaths"][context.attempt - 1 :][:1] == [(context.rank, step)]:
             os.kill(os.getpid(), signal.SIGKILL)
-        optimizer.zero_grad()
-        ((model(rows)[:, 0] - rows.sum(dim=1)) ** 2).mean().backward()
-        optimizer.step()
+        module.zero_grad()
+        ((module(rows)[:, 0] - rows.sum(dim=1)) ** 2).mean().backward()
+        with torch.no_grad():
+            for weight, speed in zip(weights, speeds, strict=True):
+                dist.all_reduce(weight.grad)
+                speed.mul_(0.9).add_(weight.grad)
+                weight.sub_(speed, alpha=0.005)
 
         def save(folder, step=step):
-            state = {"module": module.state_dict(), "optimizer": optimizer.state_dict()}
-            torch.save({**state, "step": step}, folder / "state.pt")
+            state = {"module": module.state_dict(), "speeds": speeds, "step": step}
+            torch.save(state, folder / "state.pt")
 
         context.checkpoint(save, step=step, every_steps=7)
     return {name: values.numpy() for name, values in module.state_dict().items()}
