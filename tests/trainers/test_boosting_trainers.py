@@ -174,24 +174,34 @@ def test_categories_are_coded_alike_after_the_file(trainer, tmp_path, early_stop
     assert (predict(model, missing) != before[40:90]).any()
 
 
-def test_another_process_predicts_the_same(kind, trainer, tmp_path):
-    model = train(trainer()).model
-    serde = serde_for(model)
-    serde.write(model, str(tmp_path / serde.filename))
+def test_another_process_predicts_the_same(tmp_path):
+    settings = {"label": "sales", "categorical": ("kind",), "rounds": 12}
+    paths, expected = {}, {}
+    for kind, made in TRAINERS.items():
+        model = train(made(**settings, holdout=HoldoutByTime(column="day"))).model
+        expected[kind] = predict(model).tolist()
+        serde = serde_for(model)
+        paths[kind] = str(tmp_path / serde.filename)
+        serde.write(model, paths[kind])
     with pa.ipc.new_file(str(tmp_path / "rows.arrow"), TABLE.schema) as writer:
         writer.write_table(TABLE)
     code = f"""
+import json
 import pyarrow as pa
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.models.serdes import serde_by_name
 from partwise.trainers import default_predict
-model = serde_by_name({kind!r}, None).read({str(tmp_path / serde.filename)!r})
 table = pa.ipc.open_file({str(tmp_path / "rows.arrow")!r}).read_all()
-print(default_predict(DataConnector(table), model, PartitionContext()).tolist())
+found = {{}}
+for kind, path in {paths!r}.items():
+    model = serde_by_name(kind, None).read(path)
+    found[kind] = default_predict(DataConnector(table), model, PartitionContext()).tolist()
+print(json.dumps(found))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == predict(model).tolist()
+    assert json.loads(done.stdout) == expected
+    assert len(set(paths.values())) == len(TRAINERS) == 2
 
 
 def test_early_stopping_keeps_the_best_round(trainer, tmp_path):
