@@ -1,10 +1,13 @@
 """Ranks without a cluster: processes of this machine that exchange data as those of a gang do."""
 
 import multiprocessing
+import os
 import secrets
 import socket
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing import forkserver, reduction
 from typing import Any
 
 from partwise.gangs.exchange import RankExchange
@@ -12,6 +15,28 @@ from partwise.gangs.work import RankSource
 from partwise.ranks.context import RankContext
 from partwise.ranks.current_context import set_context
 from partwise.ranks.protocols import RankRows
+
+
+PRELOADED = ("tests.scripts.script_ranks",)
+"""What nearly all ranks import: they are forked from a process that has it."""
+
+multiprocessing.set_forkserver_preload([*PRELOADED])
+
+
+@contextmanager
+def ranks_that_have(*modules: str) -> Iterator[None]:
+    """Have ranks forked from a process with these modules as well: a library takes a second."""
+
+    def begin_anew(*preloaded: str) -> None:
+        # There is one such process, which has no public way to end it.
+        forkserver._forkserver._stop()  # type: ignore[attr-defined]
+        multiprocessing.set_forkserver_preload([*preloaded])
+
+    begin_anew(*PRELOADED, *modules)
+    try:
+        yield
+    finally:
+        begin_anew(*PRELOADED)
 
 
 def run_ranks(
@@ -31,19 +56,35 @@ def run_ranks(
     Raises:
         Exception: What the first rank that failed raised.
     """
-    spawn = multiprocessing.get_context("spawn")
+    forked = multiprocessing.get_context("forkserver")
     key = secrets.token_bytes(16)
-    with socket.create_server(("127.0.0.1", 0)) as listener, spawn.Pool(world_size) as pool:
+    with socket.create_server(("127.0.0.1", 0)) as listener, forked.Pool(world_size) as pool:
         address = listener.getsockname()
         results = [
             pool.apply_async(
-                _run_rank,
-                (rank, world_size, listener if rank == 0 else None, address, key, function),
+                _run_rank_here,
+                (
+                    dict(os.environ),
+                    {number: reduction.DupFd(number) for number in (1, 2)},
+                    *(rank, world_size, listener if rank == 0 else None, address, key, function),
+                ),
                 {"sources": sources or {}, **fields},
             )
             for rank in range(world_size)
         ]
         return [result.get(timeout=120) for result in results]
+
+
+def _run_rank_here(
+    variables: Mapping[str, str], output: Mapping[int, Any], *given: Any, **fields: Any
+) -> Any:
+    """Run a rank with the variables and the output of who asks for it, not of who has forked it."""
+    os.environ.clear()
+    os.environ.update(variables)
+    for number, descriptor in output.items():
+        os.dup2(own := descriptor.detach(), number)
+        os.close(own)
+    return _run_rank(*given, **fields)
 
 
 def _run_rank(

@@ -20,11 +20,18 @@ from partwise.ranks.context import RankContext
 from partwise.trainers.ranks import xgboost_collective
 from partwise.trainers.ranks.xgboost_collective import connected
 from tests.gangs.gang_maker import make_gang
-from tests.gangs.local_ranks import run_ranks
+from tests.gangs.local_ranks import ranks_that_have, run_ranks
 from tests.strangers import STRANGERS, strangers_at
 from tests.strangers_everywhere import strangers_everywhere
 
 STUCK_S = 1.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forked_with_xgboost() -> Iterator[None]:
+    """Have all ranks of this file forked from one process that has loaded XGBoost."""
+    with ranks_that_have("xgboost.collective", "xgboost.tracker", __name__):
+        yield
 
 
 def sum_of_ranks(context: RankContext) -> float:
