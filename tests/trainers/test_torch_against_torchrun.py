@@ -11,7 +11,7 @@ import pytest
 from partwise.outcomes import Result
 from partwise.ranks.context import RankContext
 from partwise.trainers.ranks.torch import TorchDistributor
-from tests.gangs.local_ranks import run_ranks
+from tests.gangs.local_ranks import ranks_that_have, run_ranks
 from tests.lazily import Lazily
 
 torch = Lazily("torch")
@@ -32,7 +32,9 @@ def distribute(context: RankContext) -> dict[str, Any]:
 
 
 def by_gang(steps: int) -> dict[str, Any]:
-    return run_ranks(2, distribute, params={"steps": steps})[0]
+    # DistributedDataParallel imports the second one.
+    with ranks_that_have("torch.nn.parallel", "torch._dynamo", __name__):
+        return run_ranks(2, distribute, params={"steps": steps})[0]
 
 
 def by_torchrun(steps: int, output: Path) -> dict[str, Any]:

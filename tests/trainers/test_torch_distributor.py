@@ -18,7 +18,7 @@ from partwise.ranks.context import RankContext
 from partwise.ranks.current_context import get_context
 from partwise.runs.bundle import CATEGORIES_FILENAME
 from partwise.trainers.ranks.torch import TorchDistributor, _takes_context
-from tests.gangs.local_ranks import run_ranks
+from tests.gangs.local_ranks import ranks_that_have, run_ranks
 from tests.lazily import Lazily
 from tests.ranks.rank_threads import fragments_of
 
@@ -256,7 +256,9 @@ def ranks() -> list[dict[str, Ended]]:
     """What became of all calls, one after the other, on each of two ranks."""
     tables = {"train": numbers(), "letters": letters(LETTERS), "more": letters(list("zaeay"))}
     sources = {name: fragments_of(table, [3, 4]) for name, table in tables.items()}
-    return run_ranks(2, make_all_calls, sources, params={"epochs": 5}, seed=7)
+    # DistributedDataParallel imports the second one.
+    with ranks_that_have("torch.nn.parallel", "torch._dynamo", __name__):
+        return run_ranks(2, make_all_calls, sources, params={"epochs": 5}, seed=7)
 
 
 def both(ranks: list[dict[str, Ended]], name: str) -> list[Any]:
