@@ -25,9 +25,8 @@ if __name__ == "__main__":
     begin_worker_server()
     with LocalCluster(workers=1).client() as client:
         print(client.submit(os.getppid).result(), client.submit(os.getpid).result(), flush=True)
-        sys.stdin.readline()
-        print(client.submit(sum, [1, 2]).result(), flush=True)
-        sys.stdin.readline()
+        for line in sys.stdin:
+            print(client.submit(sum, [int(word) for word in line.split()]).result(), flush=True)
 """
 
 
@@ -121,20 +120,28 @@ def test_the_allocator_of_users_code_is_as_the_user_has_it(monkeypatch, tmp_path
     assert run.predictions()["threshold"].to_pylist() == [users or "the library's own"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_the_group_of_the_driver_reaches_no_worker(driver, number):
+def test_workers_go_on_through_signals_to_the_driver_and_the_death_of_their_server(driver):
     server, worker = _answer(driver)
-    # The driver itself is spared, to see that its worker goes on.
-    members = [p.pid for p in psutil.process_iter() if _group(p.pid) == os.getpgid(driver.pid)]
-    assert driver.pid in members
-    for pid in members:
-        if pid != driver.pid:
-            os.kill(pid, number)
-    driver.stdin.write("\n")
-    driver.stdin.flush()
+    for place, number in enumerate((signal.SIGINT, signal.SIGTERM)):
+        # The driver itself is spared, to see that its worker goes on.
+        members = [p.pid for p in psutil.process_iter() if _group(p.pid) == os.getpgid(driver.pid)]
+        assert driver.pid in members
+        for pid in members:
+            if pid != driver.pid:
+                os.kill(pid, number)
+        assert _sum(driver, place) == place + 1
+        assert {server, worker}.isdisjoint(members)
 
-    assert _answer(driver) == [3]
-    assert {server, worker}.isdisjoint(members)
+    os.kill(server, signal.SIGKILL)
+    assert _sum(driver, 7) == 8
+
+
+def _sum(process: subprocess.Popen[str], number: int) -> int:
+    """Return what its worker makes of a number and 1."""
+    process.stdin.write(f"{number} 1\n")
+    process.stdin.flush()
+    [found] = _answer(process)
+    return found
 
 
 def _group(pid: int) -> int:
@@ -161,12 +168,3 @@ def test_the_server_ends_with_its_driver(driver, number, is_stopped):
     driver.wait(10)
 
     assert psutil.wait_procs(left, timeout=30)[1] == []
-
-
-def test_workers_go_on_when_their_server_is_killed(driver):
-    server, _ = _answer(driver)
-    os.kill(server, signal.SIGKILL)
-    driver.stdin.write("\n")
-    driver.stdin.flush()
-
-    assert _answer(driver) == [3]
