@@ -16,7 +16,6 @@ from partwise.ranks.context import RankContext
 from partwise.ranks.current_context import set_context
 from partwise.ranks.protocols import RankRows
 
-
 PRELOADED = ("tests.scripts.script_ranks",)
 """What nearly all ranks import: they are forked from a process that has it."""
 

@@ -29,7 +29,6 @@ pytestmark = pytest.mark.usefixtures("mpirun")
 LATE_S = 20.0
 PROGRAM = """
 import os, signal, sys, time
-import psutil
 from mpi4py import MPI
 
 world = MPI.COMM_WORLD
@@ -41,6 +40,7 @@ print("sum", world.allreduce(world.rank + 1), flush=True)
 
 
 def below(name):
+    import psutil
     found = psutil.Process(os.getppid()).children(recursive=True)
     return next(one.pid for one in found if one.name() == name)
 
