@@ -1,6 +1,7 @@
 """What the processes of a run import: what the work needs, and nothing else."""
 
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -66,30 +67,53 @@ def test_a_child_imports_what_the_function_uses(
     assert seen == {"a": "", "b": "7 False"}
 
 
+IMPORTS = f"""
+import importlib, json, sys
+found = {{}}
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+    found[module] = sorted(set({HEAVY!r}) & set(sys.modules))
+print(json.dumps(found))
+"""
+
+
 @pytest.mark.parametrize(
-    ("module", "allowed"),
+    ("modules", "allowed"),
     [
-        ("partwise", set()),
-        ("partwise.processes.keeper", set()),
-        ("partwise.engine.child.main", set()),
-        ("partwise.engine.worker.tasks", set()),
-        ("partwise.engine.worker.preload", OF_WORKERS),
-        ("partwise.shuffle.load", set()),
-        ("partwise.studies.worker", set()),
-        ("partwise.gangs.node", set()),
-        ("partwise.gangs.rank", set()),
+        (
+            (
+                "partwise",
+                "partwise.processes.keeper",
+                "partwise.engine.child.main",
+                "partwise.engine.worker.tasks",
+                "partwise.shuffle.load",
+                "partwise.studies.worker",
+                "partwise.gangs.node",
+                "partwise.gangs.rank",
+                "partwise.blocks",
+            ),
+            set(),
+        ),
+        (("partwise.engine.worker.preload",), OF_WORKERS),
         # Dask is imported while the process is on its way that workers are forked from.
-        ("partwise.flows.train_models", OF_FLOWS),
-        ("partwise.flows.train_distributed", OF_FLOWS),
-        ("partwise.flows.tune_model", OF_FLOWS),
-        ("partwise.flows.run_script", OF_FLOWS),
-        ("partwise.blocks", set()),
+        (
+            (
+                "partwise.flows.train_models",
+                "partwise.flows.train_distributed",
+                "partwise.flows.tune_model",
+                "partwise.flows.run_script",
+            ),
+            OF_FLOWS,
+        ),
     ],
+    ids=["users and children", "workers", "flows"],
 )
-def test_a_process_imports_nothing_that_its_work_does_not_need(module, allowed) -> None:
-    code = f"import sys, {module}; print(*set({HEAVY!r}) & set(sys.modules))"
+def test_a_process_imports_nothing_that_its_work_does_not_need(modules, allowed) -> None:
+    """What none of several modules imports in one process, none would import alone."""
     # Prefect is imported where one of its settings may name a server.
     plain = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
-    words = [sys.executable, "-c", code]
+    words = [sys.executable, "-c", IMPORTS, *modules]
     shown = subprocess.run(words, capture_output=True, text=True, check=True, env=plain)
-    assert set(shown.stdout.split()) <= allowed
+    found = json.loads(shown.stdout)
+    assert found.keys() == set(modules)
+    assert {name: more for name in modules if (more := set(found[name]) - allowed)} == {}
