@@ -9,6 +9,8 @@ import sys
 import threading
 import time
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from tests.engine.dirt import KINDS, differences, neighbours, only_see, soil_and_see
@@ -44,7 +46,8 @@ def test_no_kind_of_dirt_reaches_a_neighbour(run_shard, isolation, reverse) -> N
     table = neighbours(kinds, reverse)
     receipt, run = run_shard("dirty", soil_and_see, table, isolation=isolation)
     assert receipt.counts == {"DONE": table.num_rows}, run.failures().to_pylist()
-    _, clean = run_shard("clean", only_see, table, isolation=isolation)
+    clean_ones = table.filter(pc.equal(table["kind"], ""))
+    _, clean = run_shard("clean", only_see, clean_ones, isolation=isolation)
     found = differences(run, clean)
     assert found == [], {kinds[int(key) // 2 - 1] for key, *_ in found}
 
@@ -141,29 +144,38 @@ def die(how: str) -> None:
                 blocks.append(bytearray(os.urandom(1 << 20)) * 32)
 
 
+DEATHS = {
+    "crash": "died: signal 11 (SIGSEGV)",
+    "exit as if all were well": "died: exit status 0",
+    "killed with its parent": "died: signal 9 (SIGKILL",
+}
+SLOW_DEATHS = {
+    "exit": "died: exit status 3",
+    "killed": "died: signal 9 (SIGKILL",
+    "killed in a session of its own": "timed out",
+    "memory": "memory limit",
+}
+
+
 @pytest.mark.parametrize(
-    ("how", "reason"),
-    [
-        ("crash", "died: signal 11 (SIGSEGV)"),
-        pytest.param("exit", "died: exit status 3", marks=pytest.mark.slow),
-        ("exit as if all were well", "died: exit status 0"),
-        pytest.param("killed", "died: signal 9 (SIGKILL", marks=pytest.mark.slow),
-        ("killed with its parent", "died: signal 9 (SIGKILL"),
-        pytest.param("killed in a session of its own", "timed out", marks=pytest.mark.slow),
-        pytest.param("memory", "memory limit", marks=pytest.mark.slow),
-    ],
+    "deaths", [DEATHS, pytest.param(SLOW_DEATHS, marks=pytest.mark.slow)], ids=["three ways", "four more"]
 )
-def test_a_fork_that_dies_takes_only_its_partition_along(run_shard, how, reason) -> None:
+def test_a_fork_that_dies_takes_only_its_partition_along(run_shard, deaths) -> None:
+    """Between two that live, each dies in its own way."""
+    hows = list(deaths)
+
     def function(data, context):
         print(f"at work on {context.key}")
-        if context.key == "b":
-            die(how)
+        place, dies = divmod(context.key, 2)
+        if dies:
+            die(hows[place])
         return {"value": data.to_arrow()["value"]}
 
+    keys = list(range(2 * len(hows) + 1))
     _, run = run_shard(
         "r",
         function,
-        table_of(a=1, b=2, c=3),
+        pa.table({"key": keys, "value": [float(key) for key in keys]}),
         isolation="partition",
         max_retries=0,
         timeout_s=3.0,
@@ -171,13 +183,12 @@ def test_a_fork_that_dies_takes_only_its_partition_along(run_shard, how, reason)
     )
     rows = {row["key.key"]: row for row in run.ledger.to_pylist()}
     assert {key: row["status"] for key, row in rows.items()} == {
-        "a": "DONE",
-        "b": "FAILED",
-        "c": "DONE",
+        key: "FAILED" if key % 2 else "DONE" for key in keys
     }
-    assert rows["b"]["reason"].startswith(reason)
-    assert "at work on b" in run.logs("b")
-    assert run.predictions().sort_by("key")["value"].to_pylist() == [1.0, 3.0]
+    for place, how in enumerate(hows):
+        assert rows[2 * place + 1]["reason"].startswith(deaths[how])
+        assert f"at work on {2 * place + 1}\n" in run.logs(2 * place + 1)
+    assert run.predictions().sort_by("key")["value"].to_pylist() == [float(k) for k in keys[::2]]
 
 
 def test_each_partition_has_a_process_that_imports_nothing_anew(run_shard) -> None:
