@@ -158,7 +158,9 @@ SLOW_DEATHS = {
 
 
 @pytest.mark.parametrize(
-    "deaths", [DEATHS, pytest.param(SLOW_DEATHS, marks=pytest.mark.slow)], ids=["three ways", "four more"]
+    "deaths",
+    [DEATHS, pytest.param(SLOW_DEATHS, marks=pytest.mark.slow)],
+    ids=["three ways", "four more"],
 )
 def test_a_fork_that_dies_takes_only_its_partition_along(run_shard, deaths) -> None:
     """Between two that live, each dies in its own way."""

@@ -6,9 +6,11 @@ import secrets
 import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing import forkserver, reduction
 from typing import Any
+
+import pytest
 
 from partwise.gangs.exchange import RankExchange
 from partwise.gangs.work import RankSource
@@ -19,23 +21,25 @@ from partwise.ranks.protocols import RankRows
 PRELOADED = ("tests.scripts.script_ranks",)
 """What nearly all ranks import: they are forked from a process that has it."""
 
-multiprocessing.set_forkserver_preload([*PRELOADED])
+_servers: list[forkserver.ForkServer] = []
+"""Such processes; the last one forks. They are not the one that Dask's workers are forked from."""
 
 
 @contextmanager
 def ranks_that_have(*modules: str) -> Iterator[None]:
     """Have ranks forked from a process with these modules as well: a library takes a second."""
-
-    def begin_anew(*preloaded: str) -> None:
-        # There is one such process, which has no public way to end it.
-        forkserver._forkserver._stop()  # type: ignore[attr-defined]
-        multiprocessing.set_forkserver_preload([*preloaded])
-
-    begin_anew(*PRELOADED, *modules)
+    _servers.append(_server_with(*PRELOADED, *modules))
     try:
         yield
     finally:
-        begin_anew(*PRELOADED)
+        # There is no public way to end it.
+        _servers.pop()._stop()  # type: ignore[attr-defined]
+
+
+def _server_with(*modules: str) -> forkserver.ForkServer:
+    server = forkserver.ForkServer()
+    server.set_forkserver_preload([*modules])
+    return server
 
 
 def run_ranks(
@@ -57,7 +61,14 @@ def run_ranks(
     """
     forked = multiprocessing.get_context("forkserver")
     key = secrets.token_bytes(16)
-    with socket.create_server(("127.0.0.1", 0)) as listener, forked.Pool(world_size) as pool:
+    if not _servers:
+        _servers.append(_server_with(*PRELOADED))
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        with pytest.MonkeyPatch.context() as patch:
+            connect = _servers[-1].connect_to_new_process
+            patch.setattr(forkserver, "connect_to_new_process", connect)
+            pool = stack.enter_context(forked.Pool(world_size))
         address = listener.getsockname()
         results = [
             pool.apply_async(
