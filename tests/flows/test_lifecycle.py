@@ -33,7 +33,7 @@ STAGES = (
 
 
 class Stopped(BaseException):
-    """As if the process were killed there."""
+    """An interrupt of the process."""
 
 
 @pytest.mark.parametrize("count", [0, 1, 4])
@@ -75,30 +75,72 @@ def night(cluster, single_shard) -> Callable[..., Any]:
 
 
 @dataclass
-class Whole:
-    """A store after the first night, and what it is after a second one that nothing stops."""
+class First:
+    """A first night: what it came to, and its store, which is to be copied."""
 
-    first: Path
-    seen: dict[str, Any]
-    runs: list[str]
+    night: Any
+    store: Path
 
 
 @pytest.fixture(scope="module")
-def whole(night, tmp_path_factory) -> Whole:
-    first, store = (tmp_path_factory.mktemp("nights") / name for name in ("first", "whole"))
-    night(first, NIGHTS[0])
-    shutil.copytree(first, store)
-    night(store, NIGHTS[1], max_worse_fraction=1)
-    return Whole(first=first, seen=seen(store), runs=list_runs(store))
+def first(night, tmp_path_factory) -> First:
+    store = tmp_path_factory.mktemp("nights") / "first"
+    return First(night(store, NIGHTS[0]), store)
 
 
-def test_only_what_got_worse_or_is_new_is_trained_and_promoted(night, tmp_path) -> None:
-    first = night(tmp_path, NIGHTS[0])
-    assert (first.evaluation, first.comparison) == (None, None)
-    assert first.catalog.version == 1
-    Catalog.open("sales", tmp_path).pin(["c"])
-    before = seen(tmp_path)["champions"]
-    second = night(tmp_path, NIGHTS[1], max_worse_fraction=0.9)
+@pytest.fixture
+def store(first: First, tmp_path: Path) -> Path:
+    """A test's own store after the first night."""
+    return Path(shutil.copytree(first.store, tmp_path / "store"))
+
+
+@dataclass
+class Whole:
+    """What a store is after a second night that nothing stops, and copies made on the way."""
+
+    seen: dict[str, Any]
+    runs: list[str]
+    moments: dict[str, Path]
+    """The store as it was when a stage had ended: to be copied."""
+
+
+@pytest.fixture(scope="module")
+def whole(night, first, tmp_path_factory) -> Whole:
+    folder = tmp_path_factory.mktemp("whole")
+    store = Path(shutil.copytree(first.store, folder / "store"))
+    moments = {"": first.store}
+
+    def watched(stage: str) -> Callable[..., Any]:
+        flow = getattr(flow_module, stage)
+
+        def call(*values: Any, **named: Any) -> Any:
+            # Who is killed before a stage leaves what is there when the one before has ended.
+            assert files_in(store) == files_in([*moments.values()][-1])
+            done = flow(*values, **named)
+            moments[stage] = Path(shutil.copytree(store, folder / stage))
+            return done
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for stage in STAGES:
+            patch.setattr(flow_module, stage, watched(stage))
+        night(store, NIGHTS[1], max_worse_fraction=1)
+    assert [*moments] == ["", *STAGES]
+    return Whole(seen=seen(store), runs=list_runs(store), moments=moments)
+
+
+def files_in(store: Path) -> dict[str, bytes]:
+    paths = [path for path in store.rglob("*") if path.is_file()]
+    return {str(path.relative_to(store)): path.read_bytes() for path in paths}
+
+
+def test_only_what_got_worse_or_is_new_is_trained_and_promoted(first, night, store) -> None:
+    assert (first.night.evaluation, first.night.comparison) == (None, None)
+    assert first.night.catalog.version == 1
+    Catalog.open("sales", store).pin(["c"])
+    before = seen(store)["champions"]
+    second = night(store, NIGHTS[1], max_worse_fraction=0.9)
     verdicts = dict(
         zip(*(Evaluated.of(second.evaluation).table[n].to_pylist() for n in ("key", "verdict")),
             strict=True)
@@ -108,48 +150,44 @@ def test_only_what_got_worse_or_is_new_is_trained_and_promoted(night, tmp_path) 
     }  # fmt: skip
     # f has no rows from before the comparison yet, or too few.
     assert set(second.training.ledger["key.key"].to_pylist()) <= {"b", "c", "f"}
-    third = night(tmp_path, NIGHTS[2], max_worse_fraction=0.9)
+    third = night(store, NIGHTS[2], max_worse_fraction=0.9)
     trained = set(third.training.ledger["key.key"].to_pylist())
     assert {"b", "f"} <= trained <= {"b", "c", "f"}
-    after = seen(tmp_path)["champions"]
+    after = seen(store)["champions"]
     assert {key for key in after if after[key] != before.get(key)} == {"b", "f"}
     assert third.inference.counts == {"DONE": 6}
-    again = night(tmp_path, NIGHTS[2], max_worse_fraction=0.9)
+    again = night(store, NIGHTS[2], max_worse_fraction=0.9)
     assert again.catalog.version == third.catalog.version
 
 
-def test_a_night_stops_where_too_much_got_worse_and_nothing_is_changed(night, tmp_path) -> None:
-    night(tmp_path, NIGHTS[0])
-    before = seen(tmp_path)
+def test_a_night_stops_where_too_much_got_worse_and_nothing_is_changed(night, store) -> None:
+    before = seen(store)
     with pytest.raises(GateError, match=r"2 of 3 keys got worse, more than .*=0.5"):
-        night(tmp_path, NIGHTS[1])
-    assert seen(tmp_path) == before
+        night(store, NIGHTS[1])
+    assert seen(store) == before
     with pytest.raises(RunNotFoundError):
-        Run.open(f"sales-{NIGHTS[1]}-train", tmp_path)
-    done = night(tmp_path, NIGHTS[1], max_worse_fraction=1)
+        Run.open(f"sales-{NIGHTS[1]}-train", store)
+    done = night(store, NIGHTS[1], max_worse_fraction=1)
     assert done.inference.run_id == f"sales-{NIGHTS[1]}-infer"
 
 
-def test_old_nights_go_but_for_their_champions(night, tmp_path) -> None:
-    for day in NIGHTS:
-        night(tmp_path, day, max_worse_fraction=1, labels_after_days=0, keep_nights=1)
-    days = {name.removeprefix("sales-")[:10] for name in list_runs(tmp_path)}
+def test_old_nights_go_but_for_their_champions(night, store) -> None:
+    for day in NIGHTS[1:]:
+        night(store, day, max_worse_fraction=1, labels_after_days=0, keep_nights=1)
+    days = {name.removeprefix("sales-")[:10] for name in list_runs(store)}
     # Of the first night what it trained is still in use.
-    assert f"sales-{NIGHTS[0]}-train" in list_runs(tmp_path)
-    assert f"sales-{NIGHTS[0]}-infer" not in list_runs(tmp_path)
+    assert f"sales-{NIGHTS[0]}-train" in list_runs(store)
+    assert f"sales-{NIGHTS[0]}-infer" not in list_runs(store)
     assert str(NIGHTS[2]) in days
-    catalog = Catalog.open("sales", tmp_path)
+    catalog = Catalog.open("sales", store)
     assert catalog.model("a") is not None
 
 
-def test_a_night_goes_on_where_nothing_can_be_judged_or_trained_yet(
-    night, tmp_path, cluster
-) -> None:
+def test_a_night_goes_on_where_nothing_can_be_judged_or_trained_yet(store, cluster) -> None:
     """No row of the days that were predicted is there; or a new key has none to be trained on."""
     rows = rows_until(NIGHTS[0])
-    night(tmp_path, NIGHTS[0])
     later = NIGHTS[0] + timedelta(30)
-    shared = {"compare_days": 21, "store": tmp_path, "cluster": cluster}
+    shared = {"compare_days": 21, "store": store, "cluster": cluster}
     known = rows.filter(pc.less(rows["day"], pa.scalar(NIGHTS[0])))
     stopped = lifecycle(
         known, "key", TRAINER, "sales", "day", "y", inference_data=rows_until(later),
@@ -170,23 +208,25 @@ def test_a_night_goes_on_where_nothing_can_be_judged_or_trained_yet(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_night_that_was_stopped_ends_as_any_other(
-    stage: str, after: bool, night, whole, tmp_path, monkeypatch
-) -> None:
-    """Before and after each stage, then called again: same champions, same published rows."""
-    store = tmp_path / "stopped"
-    shutil.copytree(whole.first, store)
-    flow = getattr(flow_module, stage)
+def test_a_night_that_was_killed_ends_as_any_other(stage: str, night, whole, tmp_path) -> None:
+    """After each stage, then called again: same champions, same published rows.
 
-    def stops(*values: Any, **named: Any) -> None:
-        if after:
-            flow(*values, **named)
+    That is before the next stage, too, as nothing is written in between.
+    """
+    store = Path(shutil.copytree(whole.moments[stage], tmp_path / "killed"))
+    night(store, NIGHTS[1], max_worse_fraction=1)
+    assert seen(store) == whole.seen
+    assert list_runs(store) == whole.runs
+
+
+@pytest.mark.slow
+def test_a_night_that_was_interrupted_ends_as_any_other(night, whole, store, monkeypatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
         raise Stopped
 
     with monkeypatch.context() as patched:
-        patched.setattr(flow_module, stage, stops)
+        patched.setattr(flow_module, "compare_models", interrupted)
         with pytest.raises(Stopped):
             night(store, NIGHTS[1], max_worse_fraction=1)
     night(store, NIGHTS[1], max_worse_fraction=1)

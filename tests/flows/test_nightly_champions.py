@@ -1,6 +1,8 @@
 """The example that trains, compares, promotes and infers: stopped at each point, then gone on."""
 
 import importlib.util
+import shutil
+from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,14 @@ from partwise import Catalog, Dataset, ExecutionOptions, Run
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "nightly_champions.py"
 FLOWS = ("train_models", "promote_models", "compare_models", "run_inference")
+N_CALLS = 4
+"""So many flows a night calls, but for the first one."""
 FIRST, SECOND = date(2026, 3, 1), date(2026, 4, 1)
 STORES = ["a", "b", "c"]
 
 
 class Stopped(BaseException):
-    """As if the process were killed there."""
+    """An interrupt of the process."""
 
 
 def table() -> pa.Table:
@@ -39,8 +43,9 @@ def table() -> pa.Table:
     return pa.table(rows)
 
 
-@pytest.fixture
-def example():
+@pytest.fixture(scope="module")
+def example() -> Any:
+    """The example, which tests share: what one replaces in it, it puts back."""
     spec = importlib.util.spec_from_file_location("nightly_champions", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None
@@ -50,27 +55,47 @@ def example():
     return module
 
 
-def stop_at(example: Any, monkeypatch: pytest.MonkeyPatch, place: int, *, after: bool) -> None:
-    """Have the process end before, or after, the nth call of a flow."""
-    calls = iter(range(99))
+@dataclass
+class Nights:
+    """Two nights that nothing stops, and the store at each moment of the second. To be copied."""
+
+    whole: Path
+    last: Run
+    moments: list[Path]
+    """After so many calls of flows in the second night, and so before the next one."""
+
+
+@pytest.fixture(scope="module")
+def nights(example, cluster, tmp_path_factory) -> Nights:
+    folder = tmp_path_factory.mktemp("nights")
+    whole = folder / "whole"
+    example.night(FIRST, table(), str(whole), cluster)
+    moments = [Path(shutil.copytree(whole, folder / "0"))]
 
     def watched(flow: Any) -> Any:
         def call(*values: Any, **named: Any) -> Any:
-            is_last = next(calls) == place
-            if is_last and not after:
-                raise Stopped
+            # Who is killed before a flow leaves what is there when the one before has ended.
+            assert files_in(whole) == files_in(moments[-1])
             done = flow(*values, **named)
-            if is_last:
-                raise Stopped
+            moments.append(Path(shutil.copytree(whole, folder / str(len(moments)))))
             return done
 
         return call
 
-    for name in FLOWS:
-        monkeypatch.setattr(example, name, watched(getattr(example, name)))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in FLOWS:
+            patch.setattr(example, name, watched(getattr(example, name)))
+        last = example.night(SECOND, table(), str(whole), cluster)
+    assert len(moments) == 1 + N_CALLS
+    return Nights(whole, last, moments)
 
 
-def seen(store: str) -> dict[str, Any]:
+def files_in(store: Path) -> dict[str, bytes]:
+    paths = [path for path in store.rglob("*") if path.is_file()]
+    return {str(path.relative_to(store)): path.read_bytes() for path in paths}
+
+
+def seen(store: Path) -> dict[str, Any]:
     """Return what others see: champions, and the predictions that were published last."""
     rows = Catalog.open("stores", store).table.to_pylist()
     published = pa.Table.from_batches(Dataset.open("forecasts", store=store).source().batches())
@@ -80,37 +105,49 @@ def seen(store: str) -> dict[str, Any]:
     }
 
 
-def test_only_what_is_better_is_used_and_the_last_step_publishes(
-    example, tmp_path, cluster
-) -> None:
-    store = str(tmp_path / "store")
-    example.night(FIRST, table(), store, cluster)
-    assert set(seen(store)["champions"].values()) == {f"train-{FIRST}"}
-    run = example.night(SECOND, table(), store, cluster)
-    assert seen(store)["champions"] == {
+def test_only_what_is_better_is_used_and_the_last_step_publishes(nights) -> None:
+    assert set(seen(nights.moments[0])["champions"].values()) == {f"train-{FIRST}"}
+    assert seen(nights.whole)["champions"] == {
         "a": f"train-{FIRST}", "b": f"train-{SECOND}", "c": f"train-{FIRST}",
     }  # fmt: skip
-    assert set(run.predictions()["model_level"].to_pylist()) == {0}
+    assert set(nights.last.predictions()["model_level"].to_pylist()) == {0}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("place", range(4))
-def test_a_night_that_was_stopped_goes_on_where_it_was(
-    example, tmp_path, cluster, monkeypatch, place, after
+@pytest.mark.parametrize("n_calls", range(1, N_CALLS + 1))
+def test_a_night_that_was_killed_goes_on_where_it_was(
+    example, nights, tmp_path, cluster, n_calls
 ) -> None:
-    whole, cut = str(tmp_path / "whole"), str(tmp_path / "cut")
-    for store in (whole, cut):
-        example.night(FIRST, table(), store, cluster)
-    before = seen(cut)
-    example.night(SECOND, table(), whole, cluster)
+    """Killed after so many flows, which is before the next one: nothing is written in between.
+
+    Before the first one it is a night that nothing stops.
+    """
+    cut = Path(shutil.copytree(nights.moments[n_calls], tmp_path / "cut"))
+    if n_calls < N_CALLS:
+        assert seen(cut)["published"] == seen(nights.moments[0])["published"]
+    example.night(SECOND, table(), str(cut), cluster)
+    check_is_whole(cut, nights)
+
+
+@pytest.mark.slow
+def test_a_night_that_was_interrupted_goes_on_in_the_same_process(
+    example, nights, tmp_path, cluster, monkeypatch
+) -> None:
+    cut = Path(shutil.copytree(nights.moments[0], tmp_path / "cut"))
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise Stopped
+
     with monkeypatch.context() as patch:
-        stop_at(example, patch, place, after=after)
+        patch.setattr(example, "promote_models", interrupted)
         with pytest.raises(Stopped):
-            example.night(SECOND, table(), cut, cluster)
-    if not (place == 3 and after):
-        assert seen(cut)["published"] == before["published"]
-    example.night(SECOND, table(), cut, cluster)
-    assert seen(cut) == seen(whole)
-    assert Catalog.open("stores", cut).version == Catalog.open("stores", whole).version
+            example.night(SECOND, table(), str(cut), cluster)
+    example.night(SECOND, table(), str(cut), cluster)
+    check_is_whole(cut, nights)
+
+
+def check_is_whole(cut: Path, nights: Nights) -> None:
+    assert seen(cut) == seen(nights.whole)
+    catalogs = [Catalog.open("stores", store) for store in (cut, nights.whole)]
+    assert catalogs[0].version == catalogs[1].version
     assert Run.open(f"infer-{SECOND}", cut).status.value == "SUCCESS"
