@@ -1,5 +1,7 @@
 """Dirt of neighbours through the flows: other workers, other shards, and after a resume."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from partwise.engine.options import ExecutionOptions
@@ -16,10 +18,24 @@ def seen_otherwise(run: Run, clean: Run) -> list[tuple[str, str, str, str]]:
     return [found for found in differences(run, clean) if found[1] != "sys.path"]
 
 
+@pytest.fixture(scope="module")
+def one_worker() -> Iterator[str]:
+    """The address of a cluster of one worker, for runs of both isolations."""
+    with plain_cluster(1) as client:
+        yield client.scheduler.address
+
+
+@pytest.fixture(scope="module")
+def three_workers() -> Iterator[str]:
+    """That of a cluster of several, which have run nothing that is on the other one."""
+    with plain_cluster(3) as client:
+        yield client.scheduler.address
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["shared", "partition"])
 def test_neighbours_make_no_difference_on_any_workers(
-    prefect_server, tmp_path, isolation: str
+    one_worker, three_workers, tmp_path, isolation: str
 ) -> None:
     table = neighbours(ORDERLY)
 
@@ -37,14 +53,10 @@ def test_neighbours_make_no_difference_on_any_workers(
             cluster=cluster,
         )
 
-    with plain_cluster(1) as client:
-        address = client.scheduler.address
-        clean = run("clean", only_see, 1, address)
-        assert seen_otherwise(run("one-worker", soil_and_see, 1, address), clean) == []
-        run("resumed", soil_and_see, 3, address, table.slice(0, len(ORDERLY)))
-    with plain_cluster(8) as client:
-        address = client.scheduler.address
-        again = run("resumed", soil_and_see, 3, address)
-        assert again.kept == len(ORDERLY)
-        assert seen_otherwise(again, clean) == []
-        assert seen_otherwise(run("eight-workers", soil_and_see, 16, address), clean) == []
+    clean = run("clean", only_see, 1, one_worker)
+    assert seen_otherwise(run("one-worker", soil_and_see, 1, one_worker), clean) == []
+    run("resumed", soil_and_see, 3, one_worker, table.slice(0, len(ORDERLY)))
+    again = run("resumed", soil_and_see, 3, three_workers)
+    assert again.kept == len(ORDERLY)
+    assert seen_otherwise(again, clean) == []
+    assert seen_otherwise(run("three-workers", soil_and_see, 16, three_workers), clean) == []

@@ -1,6 +1,8 @@
 """Workers, schedulers, children, servers and stores that stop answering: nothing waits for ever."""
 
+import os
 import re
+import signal
 import threading
 import time
 from collections import Counter
@@ -9,13 +11,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from distributed import Client
 
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import ClusterError
 from partwise.flows import map_partitions
 from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
-from tests.own_cluster import OwnCluster, own_cluster, wait_for
+from tests.own_cluster import START_S, OwnCluster, own_cluster, wait_for
 
 PARTITIONS = 40
 ROWS = pa.table(
@@ -44,10 +47,27 @@ def calls(folder: Path) -> Counter[int]:
     return Counter(map(int, path.read_text().split())) if path.exists() else Counter()
 
 
-@pytest.fixture
-def cluster(tmp_path: Path, prefect_server: str) -> Iterator[OwnCluster]:
-    with own_cluster(tmp_path / "cluster", workers=2, nanny=False) as cluster:
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster]:
+    with own_cluster(tmp_path_factory.mktemp("cluster"), nanny=False) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def cluster(own: OwnCluster) -> Iterator[OwnCluster]:
+    """Two workers that nobody has stopped, and that the scheduler has not let go."""
+    own.commands = [worker for worker in own.commands if worker.poll() is None]
+    own.add(2 - len(own.commands), nanny=False)
+    with Client(own.address) as client:
+        client.wait_for_workers(2, timeout=START_S)
+    yield own
+    own.scheduler.send_signal(signal.SIGCONT)
+    with Client(own.address, timeout=START_S) as client:
+        known = client.run(os.getpid, on_error="ignore").values()
+    for worker in own.commands:
+        if worker.pid not in known:
+            worker.kill()
+            worker.wait()
 
 
 def check(run: Run) -> None:
