@@ -33,11 +33,10 @@ for cluster in (LocalCluster(), 3, "nowhere"):
 """
 
 
-@pytest.fixture
-def scheduler(tmp_path) -> Iterator[str]:
-    """The address of a scheduler that somebody else started, without workers."""
+@pytest.fixture(scope="module")
+def scheduler_of_all(tmp_path_factory) -> Iterator[str]:
     words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
-    file = tmp_path / "scheduler.json"
+    file = tmp_path_factory.mktemp("scheduler") / "scheduler.json"
     with subprocess.Popen(
         [sys.executable, "-c", START, *words, "--scheduler-file", str(file)],
         stdout=subprocess.DEVNULL,
@@ -49,13 +48,22 @@ def scheduler(tmp_path) -> Iterator[str]:
         with Client(scheduler_file=str(file)) as client:
             address = client.scheduler.address
         yield address
-        with Client(address) as client:
-            client.retire_workers(n=len(client.nthreads()))
         process.terminate()
+
+
+@pytest.fixture
+def scheduler(scheduler_of_all: str) -> Iterator[str]:
+    """The address of a scheduler that somebody else started, without workers.
+
+    All tests have the same one, and those that a test leaves there are ended.
+    """
+    yield scheduler_of_all
+    with Client(scheduler_of_all) as client:
+        client.retire_workers(n=len(client.nthreads()))
     deadline = time.monotonic() + 10
-    while workers_of(address) and time.monotonic() < deadline:
+    while workers_of(scheduler_of_all) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert workers_of(address) == []
+    assert workers_of(scheduler_of_all) == []
 
 
 def workers_of(address: str) -> list[psutil.Process]:

@@ -3,6 +3,7 @@
 import os
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -62,9 +63,8 @@ def columns(table: pa.Table, *names: str) -> set[tuple]:
     return set(zip(*(table[name].to_pylist() for name in names), strict=True))
 
 
-@pytest.fixture
-def four_threads(prefect_server):
-    """A scheduler with two workers of two threads: what a partition uses is not Dask's to know."""
+@pytest.fixture(scope="module")
+def workers_of_two() -> Iterator[DaskCluster]:
     with DaskCluster(
         n_workers=2,
         threads_per_worker=2,
@@ -72,7 +72,20 @@ def four_threads(prefect_server):
         dashboard_address="127.0.0.1:0",
         memory_limit=0,
     ) as cluster:
-        yield RemoteCluster(address=cluster.scheduler_address, shares_filesystem=True)
+        yield cluster
+
+
+@pytest.fixture
+def four_threads(workers_of_two: DaskCluster) -> RemoteCluster:
+    """A scheduler with two workers of two threads: what a partition uses is not Dask's to know.
+
+    Of all tests: a worker that one of them has ended is replaced here, and one that joined is gone.
+    """
+    workers_of_two.scale(2)
+    with Client(workers_of_two) as client:
+        client.wait_for_workers(2)
+        assert list(client.nthreads().values()) == [2, 2]
+    return RemoteCluster(address=workers_of_two.scheduler_address, shares_filesystem=True)
 
 
 @pytest.mark.slow
@@ -112,6 +125,14 @@ def test_one_cpu_is_what_workers_have_threads_for(cluster, tmp_path):
 def test_each_partition_has_a_gpu_to_itself(four_threads, tmp_path):
     with Client(four_threads.address) as client:
         client.run(lambda: os.environ.update(CUDA_VISIBLE_DEVICES="4,7,9"))
+    try:
+        check_each_has_a_gpu(four_threads, tmp_path)
+    finally:
+        with Client(four_threads.address) as client:
+            client.run(lambda: os.environ.pop("CUDA_VISIBLE_DEVICES"))
+
+
+def check_each_has_a_gpu(four_threads, tmp_path) -> None:
     table = observed(
         map_partitions(
             TABLE,
@@ -178,6 +199,9 @@ def test_a_machine_that_joins_later_counts_its_slots_itself(four_threads, tmp_pa
             )
             dask_worker._partwise_test_worker = worker
 
+        async def leave(dask_worker: Worker) -> None:
+            await dask_worker._partwise_test_worker.close()
+
         client.run(join, workers=[known[0].address])
         client.wait_for_workers(3)
     monkeypatch.setattr(execute_shards, "workers_at_most", lambda *_: known)
@@ -195,12 +219,12 @@ def test_a_machine_that_joins_later_counts_its_slots_itself(four_threads, tmp_pa
     assert most_at_once(table) <= 3
     hosts = Run.open("late", tmp_path).partitions["host"].to_pylist()
     assert len(set(hosts)) > 1
+    with Client(four_threads.address) as client:
+        client.run(leave, workers=[known[0].address])
 
 
 @pytest.mark.slow
-def test_a_growing_cluster_grows_and_shrinks_and_runs_each_partition_once(
-    prefect_server, tmp_path, monkeypatch
-):
+def test_a_growing_cluster_grows_and_shrinks_and_runs_each_partition_once(tmp_path, monkeypatch):
     seen: list[int] = []
     started = LocalCluster.client
 
