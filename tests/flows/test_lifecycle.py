@@ -241,8 +241,8 @@ def test_what_is_no_day_is_refused(night, tmp_path) -> None:
         night(tmp_path, NIGHTS[0], notified="slack-webhook/ops")
 
 
-def rows_of_month(day: date) -> pa.Table:
-    """The rows that are there in a night of a month, a day ahead.
+def rows_at(day: date) -> pa.Table:
+    """The rows that are there in a night, of all days since the end of January, a day ahead.
 
     Of g and h every other label is late by three more days; of i all are there twice, wrong ones
     first. b and h drift in the first and the second half, j appears, k disappears.
@@ -250,7 +250,7 @@ def rows_of_month(day: date) -> pa.Table:
     found: dict[str, list[Any]] = {name: [] for name in ("key", "day", "entered", "x", "y")}
     for place, key in enumerate("abcdefghijk"):
         chance = np.random.default_rng(place)
-        for number in range((day - START).days + 1):
+        for number in range(30, (day - START).days + 1):
             at, x = START + timedelta(number), chance.normal()
             drifts = (key == "b" and number >= 62) or (key == "h" and number >= 75)
             y = 2 * x + chance.normal(0, 0.3) + 8 * drifts
@@ -270,9 +270,7 @@ def _add(found: dict[str, list[Any]], *values: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_month_of_nights_ends_with_the_right_champions_in_bounded_space(
-    cluster, tmp_path
-) -> None:
+def test_twenty_nights_end_with_the_right_champions_in_bounded_space(cluster, tmp_path) -> None:
     """Labels are late, half of them later, and double; keys drift, appear and disappear.
 
     Predictions are of a day, so that a night judges one row of a key: min_rows is 1, and what a key
@@ -280,10 +278,10 @@ def test_a_month_of_nights_ends_with_the_right_champions_in_bounded_space(
     """
     sizes = []
     first = START + timedelta(60)
-    for number in range(30):
+    for number in range(20):
         day = first + timedelta(number)
         done = lifecycle(
-            rows_of_month(day), "key", TRAINER, "sales", "day", "y",
+            rows_at(day), "key", TRAINER, "sales", "day", "y",
             day=day.isoformat(), store=tmp_path, cluster=cluster, compare_days=6,
             latest_by="entered", min_rows=1, worse_by=3, max_worse_fraction=1, keep_nights=5,
             rule=Improvement(min_rows=5, confidence=0.99),
@@ -295,5 +293,6 @@ def test_a_month_of_nights_ends_with_the_right_champions_in_bounded_space(
     changed = {key for key, row in champions.items() if row["since_version"] > 1}
     # h drifts late, and half of its labels are late as well.
     assert {"b", "j"} <= changed <= {"b", "h", "j"}
-    # What is kept: five nights, the champions, and versions of a catalog of eleven keys.
-    assert sizes[-1] < 1.5 * sizes[7]
+    # What is kept: five nights, the champions, and versions of a catalog of eleven keys. From the
+    # eighth night on five have been kept, and twelve more are not to make it a quarter more.
+    assert sizes[-1] < 1.25 * sizes[7]

@@ -27,10 +27,10 @@ KILLS = 5
 SCRIPT = """
 import sys, time
 
-import xgboost
-
 
 def predict(data, model, context):
+    import xgboost  # only here: six drivers are started
+
     time.sleep(0.02)
     matrix = xgboost.DMatrix(data.to_numpy(["x"]), feature_names=["x"])
     return model.predict(matrix)

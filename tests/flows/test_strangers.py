@@ -31,6 +31,7 @@ from partwise import (
 )
 from partwise.errors import RunFailedError
 from partwise.outcomes import RunStatus
+from tests import prefect_database
 from tests.flows.distributed_functions import train_net
 from tests.flows.study_functions import gang_parabola, parabola
 from tests.strangers_everywhere import strangers_everywhere
@@ -74,6 +75,7 @@ def train_partitions(place: Place) -> Run:
     own = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
     own["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] = "true"
     own["PREFECT_HOME"] = str(place.store.parent / "prefect")
+    prefect_database.copy_to(place.store.parent / "prefect")
     words = [sys.executable, "-c", TRAIN, str(place.rows), str(place.store)]
     subprocess.run(words, env=own, check=True)
     return Run.open("trained", place.store)

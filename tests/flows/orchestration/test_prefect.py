@@ -4,12 +4,13 @@ import json
 import os
 import re
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -39,6 +40,7 @@ from partwise.flows.running.execute_shards import MOST_GROUPS
 from partwise.outcomes import RunStatus
 from partwise.tasks.flow_run import FLOW_RUN_ID, flow_run_id, has_own_process
 from partwise.trainers import LightGBMTrainer
+from tests import prefect_database
 
 # What Prefect shows of runs is asked of its server.
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -316,6 +318,7 @@ def test_a_plain_script_runs_where_no_server_is_named(tmp_path, is_embedded) -> 
     environment = script_environment(tmp_path / "prefect")
     if is_embedded:
         environment["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] = "true"
+        prefect_database.copy_to(tmp_path / "prefect")
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     done = subprocess.run(
@@ -332,7 +335,11 @@ def test_a_plain_script_runs_where_no_server_is_named(tmp_path, is_embedded) -> 
     assert "Error" not in done.stderr
     # A person sees the same lines.
     assert re.search(r"INFO +\| Flow run 'outlives' - Run outlives: 60 rows in 20", done.stderr)
-    assert (tmp_path / "prefect" / "prefect.db").exists() is is_embedded
+    database = tmp_path / "prefect" / "prefect.db"
+    assert database.exists() is is_embedded
+    if is_embedded:
+        with closing(sqlite3.connect(database)) as connection:
+            assert connection.execute("SELECT count(*) FROM flow_run").fetchone() == (1,)
 
 
 @contextmanager
