@@ -60,7 +60,7 @@ def data(store):
 def trained(data, store, cluster) -> Run:
     return train_models(
         data, "shop", trainer(), run_id="best-of-four", store=store, cluster=cluster,
-        execution=ExecutionOptions(n_shards=2),
+        execution=ExecutionOptions(n_shards=1),
     )  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def test_a_resume_runs_again_when_the_candidates_have_changed(trained, data, sto
     def resume(changed: Best) -> Run:
         return train_models(
             data, "shop", changed, run_id=trained.run_id, store=store, cluster=cluster,
-            execution=ExecutionOptions(n_shards=2), on_existing_artifacts="resume",
+            execution=ExecutionOptions(n_shards=1), on_existing_artifacts="resume",
         )  # fmt: skip
 
     same = resume(trainer())

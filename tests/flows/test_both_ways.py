@@ -1,8 +1,11 @@
 """Calls of flows within a flow run of Prefect, and without any server: both come to the same."""
 
+import json
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -440,8 +443,50 @@ QUICK = {"nothing", "names by a profile", "a silent profile in use", "a variable
 """The others, each with a Python of its own too, are slow."""
 
 
+ASKED = """
+import json, os, sys
+# What Prefect's settings need, so that no case has to import it again.
+import anyio, fsspec, httpx, jinja2, orjson, pydantic, pydantic_settings, rich, websockets
+from partwise.flows.orchestration.direct import runs_directly
+assert "prefect" not in sys.modules
+for line in sys.stdin:
+    folder, variables = json.loads(line)
+    if (child := os.fork()) == 0:
+        for name in [name for name in os.environ if name.startswith("PREFECT_")]:
+            del os.environ[name]
+        os.environ |= variables
+        os.chdir(folder)
+        first, is_loaded = runs_directly(), "prefect" in sys.modules
+        import prefect.settings
+        print(json.dumps([first, is_loaded, runs_directly()]), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+@pytest.fixture(scope="module")
+def ask_elsewhere() -> Iterator[Callable[..., list[bool]]]:
+    """Ask in a process of each case's own: before and after Prefect is imported.
+
+    They are forked from one that has imported what comes before.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", ASKED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        stdin, stdout = process.stdin, process.stdout
+        assert stdin is not None
+        assert stdout is not None
+
+        def ask(folder: Path, variables: dict[str, str]) -> list[bool]:
+            print(json.dumps([str(folder), variables]), file=stdin, flush=True)
+            answer: list[bool] = json.loads(stdout.readline())
+            return answer
+
+        yield ask
+
+
 @pytest.mark.parametrize("where", quick_and_slow(QUICK, SETTINGS))
-def test_a_server_is_found_where_prefect_finds_it(where, run_python, tmp_path) -> None:
+def test_a_server_is_found_where_prefect_finds_it(where, ask_elsewhere, tmp_path) -> None:
     variables, files, expected = SETTINGS[where]
     home = tmp_path / "home"
     home.mkdir()
@@ -451,20 +496,10 @@ def test_a_server_is_found_where_prefect_finds_it(where, run_python, tmp_path) -
     for name, text in files.items():
         if name != "profiles.toml":
             (tmp_path / name).write_text(text)
-    script = f"""
-import json, os, sys
-for name in [name for name in os.environ if name.startswith("PREFECT_")]:
-    del os.environ[name]
-os.environ |= {variables | {"PREFECT_HOME": str(home)}!r}
-os.chdir({str(tmp_path)!r})
-from partwise.flows.orchestration.direct import runs_directly
-first, is_loaded = runs_directly(), "prefect" in sys.modules
-import prefect.settings
-print(json.dumps([first, is_loaded, runs_directly()]))
-"""
     # Prefect is asked where there may be one; the answer is the one that it gives anyhow.
     may_be = not expected or where == "one that sets something else"
-    assert run_python(script) == [expected, may_be, expected]
+    found = ask_elsewhere(tmp_path, variables | {"PREFECT_HOME": str(home)})
+    assert found == [expected, may_be, expected]
 
 
 def test_steps_without_prefect(caplog) -> None:

@@ -28,6 +28,8 @@ from partwise.environments.cache import environments_folder
 from partwise.fingerprints.changes import describe_changes
 from tests.environments.wheels import make_wheel
 
+pytestmark = pytest.mark.usefixtures("single_shard")
+
 ROWS = pa.table({"key": ["a", "a", "b"], "x": [1.0, 2.0, 3.0]})
 
 

@@ -161,6 +161,11 @@ def kill_tree(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
+def kill_driver(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
 def finish(process: subprocess.Popen[str]) -> str:
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
@@ -175,10 +180,13 @@ def scene(tmp_path: Path, prefect_server: str) -> Iterator[Scene]:
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_from_what_was_committed(scene: Scene, cluster) -> None:
+def test_a_killed_run_leaves_nothing_at_work_and_goes_on_from_what_was_committed(
+    scene: Scene, cluster
+) -> None:
+    """Killed with all of its processes; then the driver alone, where there is no server."""
     address = cluster.address
-    for already in (0, 1):
-        process = scene.start("killed")
+    for already, (way, kill) in enumerate([(PREFECT, kill_tree), (DIRECT, kill_driver)]):
+        process = scene.start("killed", **way)
         before, started = scene.calls("killed"), scene.segments("killed")
         assert wait_for(
             lambda before=before, started=started: (
@@ -186,7 +194,7 @@ def test_a_killed_run_goes_on_from_what_was_committed(scene: Scene, cluster) -> 
                 and scene.segments("killed") >= started + 2
             )
         ), process.communicate()
-        kill_tree(process)
+        kill(process)
         assert scene.is_left_alone()
         run = Run.open("killed", scene.store)
         assert (run.status, run.generation) == (RunStatus.IN_PROGRESS, already + 1)
@@ -208,22 +216,6 @@ def test_a_killed_run_goes_on_from_what_was_committed(scene: Scene, cluster) -> 
     for name in whole.partitions["partition_id"].to_pylist():
         model = run.read_artifact(name, PickleSerde().filename)
         assert model == whole.read_artifact(name, PickleSerde().filename)
-
-
-@pytest.mark.slow
-def test_a_driver_that_is_killed_leaves_nothing_behind_where_there_is_no_server(
-    scene: Scene, cluster
-) -> None:
-    process = scene.start("alone", **DIRECT)
-    assert wait_for(lambda: scene.segments("alone") >= 2), process.communicate()
-    process.kill()
-    process.communicate()
-    assert scene.is_left_alone()
-    kept = scene.committed("alone")
-    finish(scene.start("alone", address=cluster.address, nap_s=0, **DIRECT))
-    run = Run.open("alone", scene.store)
-    assert (run.status, run.counts) == (RunStatus.SUCCESS, {"DONE": PARTITIONS})
-    assert run.kept == len(kept)
 
 
 @pytest.mark.slow

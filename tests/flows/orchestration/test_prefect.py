@@ -36,7 +36,7 @@ from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError, RunFailedError
 from partwise.flows import map_partitions, promote_models, tidy_store, train_models
 from partwise.flows.orchestration import prefect_flow
-from partwise.flows.running.execute_shards import MOST_GROUPS
+from partwise.flows.running import execute_shards
 from partwise.outcomes import RunStatus
 from partwise.tasks.flow_run import FLOW_RUN_ID, flow_run_id, has_own_process
 from partwise.trainers import LightGBMTrainer
@@ -140,19 +140,22 @@ def test_refused_input_is_a_failed_flow_run_that_says_why(cluster, tmp_path) -> 
     assert "'store'" in (told.message or "")
 
 
-def test_task_runs_are_few_and_named(cluster, tmp_path) -> None:
+def test_task_runs_are_few_and_named(cluster, tmp_path, monkeypatch) -> None:
+    assert execute_shards.MOST_GROUPS == 64
+    # With so few groups, twelve shards are too many for one each.
+    monkeypatch.setattr(execute_shards, "MOST_GROUPS", 9)
     run = map_partitions(
-        numbers(400),
+        numbers(60),
         "key",
         fail_for(set()),
         run_id="many-shards",
         store=tmp_path,
-        execution=ExecutionOptions(n_shards=70),
+        execution=ExecutionOptions(n_shards=12),
         cluster=cluster,
     )
     told = flow_run("many-shards")
     shards = len(run.partitions["shard"].unique())
-    assert shards > MOST_GROUPS, "else each has a task run of its own"
+    assert shards > execute_shards.MOST_GROUPS, "else each has a task run of its own"
     expected = -(-shards // 2)
     names = [run.name for run in task_runs(told, expected + 2)]
     assert len(names) == expected + 2
