@@ -27,7 +27,7 @@ WORDS = (
 WORDS += " li link main meta nav ol p path pre script span strong svg table tbody td th thead title"
 TAGS = {*WORDS.split(), "tr", "ul"}
 
-pytestmark = pytest.mark.slow  # building it takes 15 s
+pytestmark = pytest.mark.slow  # building it takes 10 s
 
 
 class Page(HTMLParser):
@@ -106,32 +106,39 @@ def test_every_public_name_has_its_words_on_a_page(pages) -> None:
 
 
 @pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Any]:
+def tab(chromium: str) -> Iterator[Any]:
+    """A page of a browser, of which each test sets the size and loads what it reads."""
     with sync_api.sync_playwright() as playwright:
-        options = ["--no-sandbox", "--disable-dev-shm-usage"]
+        options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
         browser = playwright.chromium.launch(executable_path=chromium, args=options)
-        yield browser
+        yield browser.new_page(reduced_motion="reduce")
         browser.close()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
-def test_a_reader_without_a_server_finds_a_word(site, browser, width, scheme) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+def test_a_reader_without_a_server_finds_a_word(site, tab, width, scheme) -> None:
+    tab.set_viewport_size({"width": width, "height": 900})
+    tab.emulate_media(color_scheme=scheme)
     requests: list[str] = []
-    page.on("request", lambda request: requests.append(request.url))
-    page.goto(f"file://{site}/index.html")
+
+    def hear(request: Any) -> None:
+        requests.append(request.url)
+
+    tab.on("request", hear)
+    tab.goto(f"file://{site}/index.html")
     if width < 1000:
-        page.locator("label[for=__search]").first.click()
-    page.locator("input.md-search__input").press_sequentially("retry_backoff_s")
+        tab.locator("label[for=__search]").first.click()
+    tab.locator("input.md-search__input").press_sequentially("retry_backoff_s")
     # Results come and go while it types: the last word counts.
-    first = page.locator(".md-search-result__link").first
+    first = tab.locator(".md-search-result__link").first
     first.filter(has_text="How a run is executed").wait_for()
 
-    page.goto(f"file://{site}/training.html")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    tab.goto(f"file://{site}/training.html")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
     if pictures := os.environ.get("PARTWISE_SCREENSHOTS"):
-        page.screenshot(path=f"{pictures}/site-{width}-{scheme}.png")
-    page.close()
+        tab.screenshot(path=f"{pictures}/site-{width}-{scheme}.png")
+    tab.remove_listener("request", hear)
+    assert len(requests) > 2
     assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
@@ -154,19 +161,18 @@ SENTENCES = {
 decisions counted less, one of these was first for seven of the sentences."""
 
 
-def test_a_sentence_is_searched_by_its_words(site, browser) -> None:
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.goto(f"file://{site}/index.html")
-    field, found = page.locator("input.md-search__input"), {}
+def test_a_sentence_is_searched_by_its_words(site, tab) -> None:
+    tab.set_viewport_size({"width": 1280, "height": 900})
+    tab.goto(f"file://{site}/index.html")
+    field, found = tab.locator("input.md-search__input"), {}
     for sentence, wanted in SENTENCES.items():
         field.fill(sentence)
         field.press("End")  # the page looks when a key was pressed
-        page.locator(f".md-search-result__link[href*='/{wanted}']").first.wait_for()
-        links = page.locator(".md-search-result__link").all()
+        tab.locator(f".md-search-result__link[href*='/{wanted}']").first.wait_for()
+        links = tab.locator(".md-search-result__link").all()
         names = [re.sub(r".*/|[?#].*", "", link.get_attribute("href")) for link in links]
         found[sentence] = list(dict.fromkeys(names)).index(wanted)
         field.fill("")
         field.press("End")
-        page.locator(".md-search-result__link").first.wait_for(state="detached")
-    page.close()
+        tab.locator(".md-search-result__link").first.wait_for(state="detached")
     assert {sentence: place for sentence, place in found.items() if place > 2} == {}

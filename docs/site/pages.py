@@ -18,6 +18,7 @@ from mkdocs.structure.pages import Page
 import partwise
 from partwise.flows.cli.main import app
 from partwise.migration.names import PAGES
+from partwise.processes.garbage import collect_rarely
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_THE_REPOSITORY = [
@@ -56,6 +57,11 @@ WEIGHTS = {
 }
 DECISIONS = ROOT / "docs" / "decisions"
 LINK = re.compile(r"\[([^]]*)\]\((?!https?:|#)([^)#\s]+)")
+
+
+def on_startup(**_: object) -> None:
+    """Spend no fifth of the time in looking for garbage among the trees of all our code."""
+    collect_rarely()
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

@@ -16,8 +16,8 @@ from tests.lazily import Lazily
 from tests.reports.conftest import LedgerMaker, at
 
 sync_api = Lazily("playwright.sync_api")
-# Within a container: as root, and with little shared memory.
-ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage"]
+# Within a container: as root, with little shared memory, and without a GPU, which it would play.
+ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
 VIEWS = [(width, scheme) for width in (1280, 400) for scheme in ("light", "dark")]
 LONG = "a_key_without_any_blank_" * 12
 
@@ -25,10 +25,14 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Any]:
+def tab(chromium: str) -> Iterator[Any]:
+    """One page for all tests: a window takes longer to open than a report does.
+
+    `opened` sets all of it that a test can change.
+    """
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
-        yield browser
+        yield browser.new_page()
         browser.close()
 
 
@@ -72,23 +76,32 @@ def reports(make_ledgers: Callable[..., LedgerMaker], tmp_path_factory) -> dict[
 
 
 @contextmanager
-def opened(browser, report: Path, width: int = 1280, scheme: str = "light") -> Iterator[Any]:
-    """A page with the report, which asks for nothing else and has nothing to complain of."""
+def opened(tab: Any, report: Path, width: int = 1280, scheme: str = "light") -> Iterator[Any]:
+    """The page with the report, which asks for nothing else and has nothing to complain of."""
     said: list[str] = []
-    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda asked: said.append(asked.url))
-    page.goto(report.as_uri())
-    yield page
-    page.close()
+    heard = {
+        "console": lambda message: said.append(message.text),
+        "pageerror": lambda error: said.append(str(error)),
+        "request": lambda asked: said.append(asked.url),
+    }
+    tab.set_viewport_size({"width": width, "height": 800})
+    tab.emulate_media(media="screen", color_scheme=scheme)
+    for event, hear in heard.items():
+        tab.on(event, hear)
+    try:
+        tab.goto(report.as_uri())
+        yield tab
+    finally:
+        for event, hear in heard.items():
+            tab.remove_listener(event, hear)
     assert [line for line in said if line not in (report.as_uri(), "data:,")] == []
 
 
-def keep(page: Any, name: str, tmp_path: Path) -> None:
-    folder = Path(os.environ.get("PARTWISE_SCREENSHOTS", tmp_path))
-    folder.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=folder / f"{name}.png", full_page=True)
+def keep(page: Any, name: str) -> None:
+    """Keep a picture, where somebody named a folder for it: it takes longer than all else here."""
+    if folder := os.environ.get("PARTWISE_SCREENSHOTS"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 
 
 OUTSIDE = """() => [...document.querySelectorAll('svg text, svg rect, svg circle')]
@@ -101,10 +114,10 @@ OUTSIDE = """() => [...document.querySelectorAll('svg text, svg rect, svg circle
 
 @pytest.mark.parametrize("name", ["mixed", "single", "working"])
 @pytest.mark.parametrize(("width", "scheme"), VIEWS)
-def test_nothing_runs_over_the_edge(browser, reports, name, width, scheme, tmp_path) -> None:
+def test_nothing_runs_over_the_edge(tab, reports, name, width, scheme) -> None:
     fits = "document.documentElement.scrollWidth <= window.innerWidth"
-    with opened(browser, reports[name], width, scheme) as page:
-        keep(page, f"report-{name}-{width}-{scheme}", tmp_path)
+    with opened(tab, reports[name], width, scheme) as page:
+        keep(page, f"report-{name}-{width}-{scheme}")
         assert page.evaluate(fits)
         # What SVG lets run over its edge makes no page wider.
         assert page.evaluate(OUTSIDE) == []
@@ -131,8 +144,8 @@ TEXTS = ["body", ".lede", ".status", "a", "summary", ".worst", "th", "svg text"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_texts_stand_out_from_a_light_and_a_dark_page(browser, reports, scheme) -> None:
-    with opened(browser, reports["mixed"], scheme=scheme) as page:
+def test_texts_stand_out_from_a_light_and_a_dark_page(tab, reports, scheme) -> None:
+    with opened(tab, reports["mixed"], scheme=scheme) as page:
         found = page.evaluate(CONTRASTS.replace("NAMES", str(TEXTS)))
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert [name for name, _ in found] == TEXTS
@@ -140,8 +153,8 @@ def test_texts_stand_out_from_a_light_and_a_dark_page(browser, reports, scheme) 
     assert (background == "rgb(255, 255, 255)") is (scheme == "light")
 
 
-def test_the_keyboard_reaches_and_opens_all(browser, reports) -> None:
-    with opened(browser, reports["mixed"], 400) as page:
+def test_the_keyboard_reaches_and_opens_all(tab, reports) -> None:
+    with opened(tab, reports["mixed"], 400) as page:
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.className") == "skip"
         assert page.evaluate("document.activeElement.getBoundingClientRect().top") >= 0
@@ -165,8 +178,8 @@ def test_the_keyboard_reaches_and_opens_all(browser, reports) -> None:
         )
 
 
-def test_it_prints_all_that_it_hides(browser, reports) -> None:
-    with opened(browser, reports["mixed"]) as page:
+def test_it_prints_all_that_it_hides(tab, reports) -> None:
+    with opened(tab, reports["mixed"]) as page:
         table = page.get_by_role("table").filter(has_text="first began")
         assert not table.is_visible()
         page.emulate_media(media="print")
