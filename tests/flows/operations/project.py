@@ -19,6 +19,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.events.worker import EventsWorker
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
@@ -28,6 +29,8 @@ from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 120.0
+DEMO_STORES = 6
+"""How many stores the table has that the nightly deployments train on."""
 COMMAND = [sys.executable, "-m", "partwise.flows.cli.main"]
 
 FUNCTIONS = '''
@@ -94,7 +97,7 @@ def wait_until(
             return seen
         now = time.monotonic()
         assert now < deadline, f"waited {timeout_s:.0f} s: {what}"
-        time.sleep(min(1.0, max(pause_s, 10 * (now - began))))
+        time.sleep(max(pause_s, min(1.0, 10 * (now - began))))
 
 
 @dataclass(kw_only=True)
@@ -153,6 +156,11 @@ class Project:
 
     def kill_worker(self) -> None:
         os.kill(self.services().pids["worker"], signal.SIGKILL)
+
+    def forget_words(self) -> None:
+        """Have the next functions that wait for a word wait for a new one."""
+        shutil.rmtree(self.folder / "waiting", ignore_errors=True)
+        (self.folder / "go").unlink(missing_ok=True)
 
 
 @dataclass(kw_only=True)
@@ -233,14 +241,21 @@ class Production:
         wanted = State(type=StateType.CANCELLING)
         self.client.set_flow_run_state(flow_run_id, wanted, force=True)
 
-    def wait(self, flow_run_id: UUID, timeout_s: float = PATIENCE_S) -> FlowRun:
+    def wait(
+        self, flow_run_id: UUID, timeout_s: float = PATIENCE_S, pause_s: float = 0.5
+    ) -> FlowRun:
         """Wait for a flow run's end."""
 
         def ended() -> FlowRun | None:
             run = self.client.read_flow_run(flow_run_id)
             return run if run.state is not None and run.state.is_final() else None
 
-        return wait_until(ended, f"flow run {flow_run_id} to end", timeout_s, pause_s=0.5)
+        return wait_until(ended, f"flow run {flow_run_id} to end", timeout_s, pause_s)
+
+    def lines_of(self, flow_run_id: UUID) -> list[str]:
+        """What the UI shows as the log of a flow run."""
+        chosen = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[flow_run_id]))
+        return [log.message for log in self.client.read_logs(log_filter=chosen)]
 
     def small(self, run_id: str, **more: Any) -> dict[str, Any]:
         """The parameters of a small run on the folder's table."""
@@ -263,8 +278,7 @@ class Production:
         )
 
     def forget_words(self) -> None:
-        shutil.rmtree(self.folder / "waiting", ignore_errors=True)
-        (self.folder / "go").unlink(missing_ok=True)
+        self.project.forget_words()
 
 
 def processes_of(flow_run_id: UUID) -> list[psutil.Process]:

@@ -14,8 +14,6 @@ import psutil
 import pytest
 
 from partwise.flows.operations.services import Services
-from partwise.outcomes import RunStatus
-from partwise.runs.run import Run
 from tests.flows.operations.project import COMMAND, Production, Project, wait_until
 
 pytestmark = pytest.mark.slow  # Prefect servers that start and end
@@ -190,28 +188,3 @@ def test_a_request_within_another_one_does_not_wait_for_it(production: Productio
 def test_another_port_is_refused_while_it_runs(production: Production) -> None:
     said = production.project.cli("up", "--port", "4999", code=1)
     assert f"with the server at {production.api_url}" in said
-
-
-def test_a_worker_alone_where_a_server_answers(production: Production, second: Project) -> None:
-    assert "not ours" in second.cli("up")
-    services = second.services()
-    assert services.pids.keys() == {"worker"}
-
-    second.kill_worker()
-    wait_until(lambda: not services.is_alive("worker"), "the worker to die")
-    assert "is up" in second.cli("up")
-    assert second.services().is_alive("worker")
-
-    parameters = production.small("at-work", function="mine:wait_for_word")
-    run = production.run("map-partitions/second", parameters)
-    waiting = second.folder / "waiting"
-    wait_until(lambda: waiting.exists() and len(list(waiting.iterdir())) >= 2, "a run at work")
-    began = time.monotonic()
-    said = second.down()
-    assert time.monotonic() - began < 30
-    assert "flow run at-work: Cancelled" in said
-    assert "server" not in said
-    assert production.wait(run).state_name == "Cancelled"
-    assert Run.open("at-work", second.folder / "store").status is RunStatus.CANCELLED
-    assert services.processes("worker") == []
-    assert production.project.services().is_alive("server")
