@@ -75,8 +75,8 @@ def nap(data, context):
     time.sleep(Nap.seconds)
     return {"key": context.key}
 
-rows = pa.table({"key": list(range(40))})
-given = {"store": "store", "cluster": LocalCluster(workers=2)}
+rows = pa.table({"key": list(range(20))})
+given = {"store": "store", "cluster": LocalCluster(workers=1)}
 """,
     'work = map_partitions.start(rows, "key", nap, run_id="started", **given)\nwork',
     # The line's last state may come just after the end; nbclient drops what is between cells.
@@ -114,5 +114,5 @@ def test_a_notebook_follows_a_run_and_interrupts_one(tmp_path, monkeypatch) -> N
     assert "SUCCESS" in waited
     assert "RunCancelledError" in called
     store = tmp_path / "store"
-    assert Run.open("started", store).counts == {"DONE": 40}
+    assert Run.open("started", store).counts == {"DONE": 20}
     assert Run.open("called", store).status is RunStatus.CANCELLED
