@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from partwise.flows.demo.table import write_demo_table
 from tests import prefect_database
-from tests.flows.operations.project import Production, Project
+from tests.flows.operations.project import DEMO_STORES, Production, Project
+from tests.plain_cluster import plain_cluster
 
 
 @pytest.fixture
@@ -25,6 +27,7 @@ _AT_WORK: list[Production] = []
 
 def _end() -> None:
     _AT_WORK.clear()
+    _CLUSTERS.clear()
     _STARTED.close()
 
 
@@ -52,7 +55,7 @@ def started_production(ended_at_last: None, tmp_path_factory: pytest.TempPathFac
     # The scheduler looks once a minute otherwise.
     made = Project.create(folder, PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS="2")
     (folder / "demo").mkdir()
-    write_demo_table(folder / "demo" / "sales.parquet")
+    write_demo_table(folder / "demo" / "sales.parquet", stores=DEMO_STORES)
     # The migrations of a first start are half of its work; the pages of docs make them.
     prefect_database.copy_to(folder / ".partwise")
     _AT_WORK.append(_STARTED.enter_context(Production.of(made)))
@@ -64,6 +67,24 @@ def production(started_production: Production) -> Iterator[Production]:
     """The same server and worker, which Prefect's settings name until the module's last test."""
     with started_production.known():
         yield started_production
+
+
+_CLUSTERS: list[dict[str, Any]] = []
+
+
+@pytest.fixture
+def shared_cluster(production: Production) -> dict[str, Any]:
+    """A cluster of one worker that has the folder's functions, for flow runs at the same server.
+
+    It is for those of which it does not matter where they work: to start one of their own, and the
+    processes for its children, takes a third of a small run.
+    """
+    if not _CLUSTERS:
+        first = f"import sys; sys.path.insert(0, {str(production.folder)!r})"
+        client = _STARTED.enter_context(plain_cluster(1, first))
+        address = client.scheduler.address  # type: ignore[union-attr]
+        _CLUSTERS.append({"address": address, "shares_filesystem": True})
+    return _CLUSTERS[0]
 
 
 @pytest.fixture

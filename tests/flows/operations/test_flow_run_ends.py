@@ -1,9 +1,8 @@
 """How flow runs end on a worker: by a mistake, or suspended and resumed as in Prefect's UI."""
 
-from uuid import UUID
+from typing import Any
 
 import pytest
-from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
 from prefect.states import Suspended
 
 from partwise.outcomes import RunStatus
@@ -41,7 +40,7 @@ CALLS = {
     "pipeline": (
         "model-pipeline/pipeline",
         {
-            **ONE_WORKER,
+            "store": "store",
             "data": "rows.parquet",
             "partition_by": "k",
             "trainer": TREES,
@@ -54,12 +53,6 @@ CALLS = {
 """A deployment and parameters of each kind of run that is not one of partitions alone."""
 WAITS = {"gang": "rank-0", "study": "trial-1", "script": "script", "pipeline": "predict-1"}
 """What each is at when it is suspended; all of them before have done with something."""
-
-
-def lines_of(production: Production, flow_run: UUID) -> list[str]:
-    """What the UI shows as the log of a flow run."""
-    chosen = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[flow_run]))
-    return [log.message for log in production.client.read_logs(log_filter=chosen)]
 
 
 @pytest.mark.slow
@@ -87,7 +80,7 @@ def test_a_mistake_is_a_sentence_in_the_state_and_the_log(production: Production
         # Prefect sends lines every few seconds.
         lines = wait_until(
             lambda flow_run=flow_run, sentence=sentence: [
-                line for line in lines_of(production, flow_run) if sentence in line
+                line for line in production.lines_of(flow_run) if sentence in line
             ],
             "the log",
         )
@@ -96,39 +89,12 @@ def test_a_mistake_is_a_sentence_in_the_state_and_the_log(production: Production
 
 
 @pytest.mark.slow
-def test_a_suspended_flow_run_ends_in_order_and_goes_on_where_it_was(
-    production: Production,
-) -> None:
-    production.forget_words()
-    parameters = production.small("suspended", function="mine:wait_for_word")
-    flow_run = production.run("map-partitions/map", parameters)
-    production.await_words(2)
-    # As the buttons of the UI do.
-    production.client.set_flow_run_state(flow_run, Suspended())
-    wait_until(lambda: not processes_of(flow_run), "the flow run to end", timeout_s=60)
-    assert production.state(flow_run) == "Suspended"
-    run = Run.open("suspended", production.store)
-    assert (run.status, run.counts) == (RunStatus.CANCELLED, {"DONE": 1, "CANCELLED": 7})
-
-    (production.folder / "go").touch()
-    production.client.resume_flow_run(flow_run)
-    ended = production.wait(flow_run)
-    assert ended.state is not None
-    assert ended.state.name == "Completed", ended.state
-    run = Run.open("suspended", production.store)
-    assert (run.status, run.counts) == (RunStatus.SUCCESS, {"DONE": 8})
-    assert (run.generation, run.kept, run.executed) == (2, 1, 7)
-    lines = lines_of(production, flow_run)
-    assert "suspended: what is done is kept, and Resume goes on with the rest" in lines
-    assert not [line for line in lines if "Traceback" in line or "Error" in line]
-    production.forget_words()
-
-
-@pytest.mark.slow
 def test_gangs_studies_scripts_and_pipelines_are_suspended_and_go_on_too(
-    production: Production,
+    production: Production, shared_cluster: dict[str, Any]
 ) -> None:
     production.forget_words()
+    # Each of its eight runs would start one; that those are ended is seen of the others.
+    on_shared = {"pipeline": {"cluster": shared_cluster}}
     job = production.folder / "job"
     job.mkdir()
     (job / "wait.py").write_text(
@@ -136,7 +102,9 @@ def test_gangs_studies_scripts_and_pipelines_are_suspended_and_go_on_too(
         "from mine import wait_for_go\nwait_for_go('script')\n"
     )
     asked = {
-        name: production.run(deployment, {**parameters, "run_id": f"suspended-{name}"})
+        name: production.run(
+            deployment, {**parameters, **on_shared.get(name, {}), "run_id": f"suspended-{name}"}
+        )
         for name, (deployment, parameters) in CALLS.items()
     }
     waiting = production.folder / "waiting"
@@ -159,7 +127,7 @@ def test_gangs_studies_scripts_and_pipelines_are_suspended_and_go_on_too(
         ended = production.wait(flow_run, timeout_s=300)
         assert ended.state is not None
         assert ended.state.is_completed(), (name, ended.state)
-        lines = lines_of(production, flow_run)
+        lines = production.lines_of(flow_run)
         assert "suspended: what is done is kept, and Resume goes on with the rest" in lines
         assert not [line for line in lines if "Traceback" in line or "Error" in line], name
     for name in ("gang", "study", "script", "pipeline-infer"):
