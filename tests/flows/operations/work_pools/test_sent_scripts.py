@@ -1,6 +1,7 @@
 """Scripts that a real worker of a work pool runs, with files that only the caller has."""
 
 import contextvars
+import logging
 import shutil
 import threading
 from pathlib import Path
@@ -80,9 +81,10 @@ def send(production: Production, run_id: str, pool: str = "partwise", **more: An
     return run_script("train.py", run_id=run_id, cluster=f"work-pool/{pool}", **arguments)
 
 
-def test_files_that_only_the_caller_has_reach_the_worker(
-    production: Production, second: Project, mine: Path
+def test_a_call_waits_for_a_worker_which_gets_files_that_only_the_caller_has(
+    production: Production, second: Project, mine: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "prefect.flow_runs")
     (second.folder / "prefect.yaml").write_text(
         "deployments:\n"
         "  - {name: second, entrypoint: partwise.flows.run_script.run_script, "
@@ -103,6 +105,7 @@ def test_files_that_only_the_caller_has_reach_the_worker(
     named = FlowRunFilter(name=FlowRunFilterName(any_=["sent-script"]))
     # The caller's own, and the one that waits for a worker.
     wait_until(lambda: len(production.client.read_flow_runs(flow_run_filter=named)) == 2, "a call")
+    wait_until(lambda: "no worker polls the work pool second" in caplog.text, "a line")
     shutil.rmtree(mine)
     second.cli("up")
     caller.join(180)

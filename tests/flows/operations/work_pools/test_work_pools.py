@@ -1,13 +1,11 @@
 """Calls that are sent to work pools of a real server, and carried out by a real worker."""
 
-import contextvars
 import json
 import logging
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,6 @@ from prefect.client.schemas.filters import (
     WorkPoolFilterName,
 )
 from prefect.client.schemas.objects import FlowRun
-from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from partwise.errors import InputError, RunExistsError
 from partwise.flows.operations.deploy import (
@@ -38,7 +35,7 @@ from partwise.flows.running.work_pool import call_in_work_pool
 from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
 from partwise.scripts.infrastructure import Infrastructure
-from tests.flows.operations.project import ROOT, Production, Project, wait_until
+from tests.flows.operations.project import ROOT, Production, wait_until
 
 pytestmark = pytest.mark.slow  # a Prefect server and a worker
 
@@ -186,41 +183,29 @@ def test_an_interrupted_caller_cancels_what_works_there(
     assert Run.open(run_id, production.store).status is RunStatus.CANCELLED
 
 
-def test_a_call_waits_for_a_worker_and_says_so(
-    production: Production, folder: Path, second: Project, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "prefect.flow_runs")
-    second.cli("deploy")
-    ended: list[Run] = []
-
-    def call() -> None:
-        arguments = production.small("waited", function="mine:first_row")
-        arguments["store"] = production.store
-        target = "work-pool/second"
-        ended.append(call_in_work_pool("map-partitions", arguments, target, Infrastructure()))
-
-    # Prefect's settings are those of the context.
-    caller = threading.Thread(target=contextvars.copy_context().run, args=(call,))
-    caller.start()
-    wait_until(lambda: "no worker polls the work pool second" in caplog.text, "a line")
-    second.cli("up")
-    caller.join(120)
-    assert [run.status for run in ended] == [RunStatus.SUCCESS]
-
-
 # `partwise deploy --pool`.
 
 
 @pytest.fixture
-def server(prefect_server: str) -> Iterator[str]:
-    """Prefect's server without a worker, also where that of `production` is at work."""
-    with temporary_settings(updates={PREFECT_API_URL: prefect_server}):
-        yield prefect_server
+def server(production: Production) -> Iterator[str]:
+    """Prefect's server, from which the work pools that a test makes are taken again."""
+    client = production.client
+    before = {pool.name for pool in client.read_work_pools()}
+    yield production.api_url
+    made = [pool.name for pool in client.read_work_pools() if pool.name not in before]
+    for name in made:
+        for deployment in client.read_deployments(work_pool_filter=_named(name)):
+            client.delete_deployment(deployment.id)
+        client.delete_work_pool(name)
+
+
+def _named(name: str) -> WorkPoolFilter:
+    return WorkPoolFilter(name=WorkPoolFilterName(any_=[name]))
 
 
 @pytest.fixture
 def deployed(server: str, tmp_path: Path) -> Callable[..., list[Deployed]]:
-    """Deploy the shipped prefect.yaml to a work pool, as `partwise deploy` does."""
+    """Deploy a prefect.yaml, the shipped one, to a work pool, as `partwise deploy` does."""
     shutil.copy(ROOT / "prefect.yaml", tmp_path)
 
     def call(pool: str | None = None, pool_type: str | None = None) -> list[Deployed]:
@@ -232,28 +217,42 @@ def deployed(server: str, tmp_path: Path) -> Callable[..., list[Deployed]]:
     return call
 
 
-def test_deploying_to_a_pool_makes_what_is_on_demand_there_too(deployed, tmp_path) -> None:
-    deployed()
-    with get_client(sync_client=True) as client:
-        before = client.read_deployment_by_name("train-models/train")
-        deployed("containers", "docker")
-        pool = client.read_work_pool("containers")
-        assert pool.type == "docker"
-        chosen = WorkPoolFilter(name=WorkPoolFilterName(any_=["containers"]))
-        made = client.read_deployments(work_pool_filter=chosen)
-        assert len(made) == len(read_project(tmp_path, "containers").deployments)
-        assert {"train-containers", "script-containers"} <= {one.name for one in made}
-        # No container has the folder that was deployed from.
-        assert not any(one.pull_steps for one in made)
-        assert before.pull_steps
-        # What was there stays there.
-        after = client.read_deployment_by_name("train-models/train")
-        assert (after.id, after.work_pool_name) == (before.id, "partwise")
-    left = ("nightly-train", "after-training", "nightly", "nightly-pipeline", "tidy")
-    assert read_project(tmp_path, "containers").left == left
-    # Twice does no harm.
-    again = [one.name.partition("/")[2] for one in deployed("containers")]
-    assert sorted(again) == sorted(one.name for one in made)
+def test_deploying_to_a_pool_makes_what_is_on_demand_there_too(
+    production: Production, deployed: Callable[..., list[Deployed]], tmp_path: Path
+) -> None:
+    client = production.client
+    # All of the file is deployed to its own work pool already.
+    before = client.read_deployment_by_name("train-models/train")
+    deployed("containers", "docker")
+    pool = client.read_work_pool("containers")
+    assert pool.type == "docker"
+    made = client.read_deployments(work_pool_filter=_named("containers"))
+    project = read_project(tmp_path, "containers")
+    assert len(made) == len(project.deployments)
+    assert {"train-containers", "script-containers"} <= {one.name for one in made}
+    # No container has the folder that was deployed from.
+    assert not any(one.pull_steps for one in made)
+    assert before.pull_steps
+    # What was there stays there.
+    after = client.read_deployment_by_name("train-models/train")
+    assert (after.id, after.work_pool_name) == (before.id, "partwise")
+    assert project.left == (
+        "nightly-train",
+        "after-training",
+        "nightly",
+        "nightly-pipeline",
+        "tidy",
+    )
+
+    # Twice does no harm; to see it of a few will do.
+    document = yaml.safe_load((tmp_path / "prefect.yaml").read_text())
+    document["deployments"] = document["deployments"][:2] + document["deployments"][-1:]
+    (tmp_path / "prefect.yaml").write_text(yaml.safe_dump(document))
+    again = deployed("containers")
+    assert {one.id for one in again} < {one.id for one in made}
+    assert len(again) == 2
+    still = client.read_deployments(work_pool_filter=_named("containers"))
+    assert {(one.id, one.name) for one in still} == {(one.id, one.name) for one in made}
 
 
 def test_a_pool_of_another_type_or_of_none_that_there_is_is_refused(deployed) -> None:
