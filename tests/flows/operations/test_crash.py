@@ -64,8 +64,8 @@ def test_a_worker_alone_is_killed_and_started_again_and_its_flow_run_crashed_and
     killed = time.monotonic()
     wait_until(lambda: not services.is_alive("worker"), "the worker to die")
     wait_until(lambda: not processes_of(flow_run), "its processes to end", timeout_s=30)
-    assert "is up" in up()
     assert production.state(flow_run) == "Running"
+    assert "is up" in up()
 
     # The flow run is marked as crashed, by nothing but the silence of it.
     ended = production.wait(flow_run, LONGEST_S, pause_s=2.0)
