@@ -120,6 +120,7 @@ def _specify(
         payload=payload,
         shares_gpus=plan.shares_gpus,
         packages=plan.environment,
+        modules=plan.modules,
         threads=placement.threads,
         gpus=placement.gpus,
         seed=plan.seed,

@@ -25,7 +25,7 @@ from partwise.flows.running.frame import CANCEL_TIMEOUT_S, Frame, publish_run
 from partwise.gangs.placement import Placement, place_gangs
 from partwise.gangs.work import RankSource
 from partwise.outcomes import CANCELLED, Stop
-from partwise.processes.warm_server import NOTHING_LOADED, Preloaded
+from partwise.processes.warm_server import Preloaded
 from partwise.ranks.staging import rank_source
 from partwise.runs.claim import Claim
 from partwise.runs.run import Run
@@ -61,10 +61,10 @@ def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParame
         has_all = len(known.kept) >= plan.stopping.trials
         if has_all and (settled := frame.settle_if_done()):
             return settled
-        preloaded = NOTHING_LOADED
+        function = plan.work.train.function if plan.gang is None else plan.gang.function
+        preloaded = Preloaded(modules=named_modules(function, plan.intent.code_parts))
         if plan.gang is None:
-            modules = named_modules(plan.work.train.function, plan.intent.code_parts)
-            preloaded = frame.preload(modules, plan.options)
+            preloaded = frame.preload(preloaded.modules, plan.options)
         client = frame.connect(plan.source, silence_s=plan.options.silence_s)
         places = _find_places(plan, frame.cluster, client)
         folder = frame.open_folder(client)

@@ -34,6 +34,7 @@ from partwise.gangs.spec import GangSpec, RankEnd
 from partwise.gangs.verdict import summarize
 from partwise.outcomes import PartitionStatus
 from partwise.peers import family_of
+from partwise.processes.warm_server import Preloaded
 from partwise.processes.worker_server import user_variables
 from partwise.runs.checkpoints import CHECKPOINTS, signing_scope
 from partwise.runs.documents import run_path
@@ -305,7 +306,17 @@ class _NodeRun:
         own = rank_environment(spec, settings)
         mark, variables = self._assignment.mark, self._shared_variables()
         self._ranks.append(
-            RankProcess(settings, descriptors, mark, variables, own, log, port, self._packages)
+            RankProcess(
+                settings,
+                descriptors,
+                mark,
+                variables,
+                own,
+                log,
+                port,
+                self._packages,
+                Preloaded(modules=spec.modules),
+            )
         )
 
     def _shared_variables(self) -> dict[str, str]:

@@ -47,3 +47,5 @@ class GangPlan:
     """Those that come before the workers' own in the ranks' processes."""
     shares_gpus: bool = False
     """Whether each rank sees all GPUs of its node."""
+    modules: tuple[str, ...] = ()
+    """What the ranks are sure to import."""

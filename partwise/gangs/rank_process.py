@@ -22,7 +22,7 @@ from partwise.processes.family import state_of
 from partwise.processes.memory import FamilyMemory
 from partwise.processes.shared_files import own_folder_of, remove_own_files
 from partwise.processes.starting import describe_exit
-from partwise.processes.warm_server import SERVERS
+from partwise.processes.warm_server import SERVERS, Preloaded
 
 if TYPE_CHECKING:
     from partwise.environments.building import BuiltEnvironment
@@ -48,6 +48,7 @@ class RankProcess:
         log: RankLog,
         reserved: socket.socket,
         packages: "BuiltEnvironment",
+        preloaded: Preloaded,
     ) -> None:
         self.rank = settings.rank
         self.directory = settings.directory
@@ -78,6 +79,7 @@ class RankProcess:
                 own_variables,
                 # Ranks of one run, in every attempt and trial, use the same libraries.
                 work_name=settings.run_id,
+                preloaded=preloaded,
                 site_packages=packages.site_packages,
                 held=held,
             )

@@ -49,6 +49,8 @@ class GangSpec:
     it does under torchrun; else its own alone."""
     packages: ResolvedEnvironment | None = None
     """Those that come before the worker's own in the ranks' processes; None: only these are."""
+    modules: tuple[str, ...] = ()
+    """What the ranks are sure to import: they are forked from a process that has it loaded."""
     threads: int = 1
     """Threads of each rank."""
     gpus: int = 0

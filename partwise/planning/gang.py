@@ -8,6 +8,7 @@ from typing import Any
 
 from partwise.calls.intent import describe_intent
 from partwise.calls.one_model import DistributedCall
+from partwise.engine.driver.named_modules import named_modules
 from partwise.engine.driver.payload import name_of
 from partwise.engine.scaling import ALL, ClusterWorker, ScalingConfig
 from partwise.environments.resolved_environment import ResolvedEnvironment
@@ -60,17 +61,19 @@ def prepare_gang(
         serde=serde,
         params=params,
     )
+    intent = describe_intent(
+        call,
+        source.description(),
+        eval_fingerprint(about),
+        {} if packages is None else packages.versions,
+    )
     return GangPlan(
         identity=Identity(run_id=call.run_id, kind=call.run_kind(), key_columns=RANK_KEY),
         sources=sources,
         work=TrainRankWork(function=function, serde=serde),
         name=name_of(function),
-        intent=describe_intent(
-            call,
-            source.description(),
-            eval_fingerprint(about),
-            {} if packages is None else packages.versions,
-        ),
+        intent=intent,
+        modules=named_modules(function, intent.code_parts),
         seed=plain_seed(call.seed),
         on_existing=call.on_existing_artifacts,
         place=partial(_place, call.scaling, _meetings(function), _values(sources[TRAIN])),

@@ -230,6 +230,7 @@ class GangTrials:
             store=execution.store,
             nodes=placement.nodes,
             payload=self._folder.write(work_file(token), content),
+            modules=execution.preloaded.modules,
             threads=placement.threads,
             gpus=placement.gpus,
             seed=plain_seed(execution.seed),

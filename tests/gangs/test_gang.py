@@ -124,6 +124,16 @@ def test_ranks_find_each_other_over_ipv6(tmp_path):
         assert one["environment"]["GLOO_SOCKET_IFNAME"] == "lo"
 
 
+@pytest.mark.parametrize("modules", [(), ("colorsys",)])
+def test_ranks_find_loaded_what_their_function_is_sure_to_import(dask_client, tmp_path, modules):
+    def function(context):
+        return Result("model", {"found": "colorsys" in sys.modules})
+
+    spec = make_gang(dask_client, tmp_path, function, modules=modules)
+    found = {end.metrics["found"] for end in run_gang(dask_client, spec)}
+    assert found == {float(bool(modules))}
+
+
 def test_rank_0_may_decline(dask_client, tmp_path):
     spec = make_gang(dask_client, tmp_path, lambda context: Skip("too few rows"))
     ends = run_gang(dask_client, spec)

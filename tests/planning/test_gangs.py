@@ -53,6 +53,22 @@ def test_ranks_have_a_seed_that_libraries_take(seed, wanted):
     assert prepare_gang(call, open_source(ROWS), {}).seed == wanted
 
 
+def test_ranks_are_forked_from_what_has_loaded_what_they_import():
+    def trains(context):
+        import torch
+
+        return torch.ones(1)
+
+    modules = []
+    for trainer in (of_function, trains, XGBOOST, LIGHTGBM):
+        call = DistributedCall(ROWS, trainer, run_id="run")
+        modules.append(prepare_gang(call, open_source(ROWS), {}).modules)
+    assert modules[0] == ()
+    assert modules[1] == ("torch",)
+    assert "xgboost" in modules[2]
+    assert "lightgbm" in modules[3]
+
+
 @pytest.mark.parametrize("trainer", [XGBOOST, LIGHTGBM])
 def test_few_rows_on_one_machine_are_for_one_rank_with_all_threads(trainer):
     placement = placed(trainer)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from partwise.engine.options import ExecutionOptions
+from partwise.processes.warm_server import Preloaded
 from partwise.studies import gang_trials
 from partwise.studies.gang_trials import GangTrials
 
@@ -17,7 +18,12 @@ def test_limits_and_seed_of_a_trial_are_those_of_its_gang(
     options = ExecutionOptions(timeout_s=7.0, max_retries=2, silence_s=3.0)
     trials: Any = object.__new__(GangTrials)
     trials._execution = SimpleNamespace(
-        generation=1, run_id="study", store=None, seed=2**40 + 5, options=options
+        generation=1,
+        run_id="study",
+        store=None,
+        seed=2**40 + 5,
+        options=options,
+        preloaded=Preloaded(modules=("lightgbm",)),
     )
     trials._plan = SimpleNamespace(function=print, serde=None)
     trials._sources = {}
@@ -29,3 +35,4 @@ def test_limits_and_seed_of_a_trial_are_those_of_its_gang(
     # A seed that numpy takes, as a gang outside a study has it.
     assert spec.seed == 5
     assert (spec.timeout_s, spec.max_retries, spec.silence_s) == (7.0, 2, 3.0)
+    assert spec.modules == ("lightgbm",)
