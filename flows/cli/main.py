@@ -13,7 +13,6 @@ is fast.
 
 import logging
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -39,10 +38,10 @@ from partwise.flows.cli.exit_codes import (
     FAILURE,
     INTERRUPTED,
     SUCCESS,
-    TERMINATED,
     USAGE,
 )
 from partwise.flows.cli.parsing import COMMON, describe_wrong_option, in_words_of_the_shell
+from partwise.flows.cli.signals import end_by_signals
 from partwise.formatting import visible
 from partwise.processes.garbage import collect_rarely
 from partwise.processes.variables import variables_set
@@ -207,8 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _open_what_is_closed()
         # Otherwise Prefect writes to stderr what it could not log, past all handlers.
         logging.raiseExceptions = False
-        # By default Python ends at once on SIGTERM, and an embedded server would live on.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+        end_by_signals()
         collect_rarely()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if (Path.cwd() / ".partwise/services.json").exists():
