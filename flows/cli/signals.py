@@ -21,13 +21,14 @@ def end_by_signals() -> None:
     print_it = sys.unraisablehook
 
     def hear(unraisable: "sys.UnraisableHookArgs") -> None:
-        if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            number = signal.SIGINT
-        elif issubclass(unraisable.exc_type, SystemExit):
-            number = signal.SIGTERM
-        else:
-            print_it(unraisable)
-            return
+        match unraisable.exc_value:
+            case KeyboardInterrupt():
+                number = signal.SIGINT
+            case SystemExit(code=code) if code == TERMINATED:
+                number = signal.SIGTERM
+            case _:  # a finalizer's own exit as well
+                print_it(unraisable)
+                return
         # Not from here: what is raised in this function is forgotten as well.
         main = threading.main_thread().ident
         again = threading.Timer(_AGAIN_S, signal.pthread_kill, [main, number])

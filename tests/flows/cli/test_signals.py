@@ -44,3 +44,26 @@ def test_a_signal_within_a_finalizer_is_heard_of_after_it(number, raised):
         said, _ = process.communicate(timeout=15)
     assert said.split("\n")[-2].strip() == raised
     assert "Exception ignored" not in said
+
+
+def test_what_a_finalizer_raises_by_itself_ends_nothing():
+    script = """
+import sys, time
+from partwise.flows.cli.signals import end_by_signals
+
+
+class Leaves:
+    def __del__(self):
+        sys.exit(3)
+
+
+end_by_signals()
+Leaves()
+time.sleep(0.2)
+print("goes on")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "goes on\n"
+    assert "SystemExit: 3" in done.stderr
