@@ -62,9 +62,10 @@ def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParame
         if has_all and (settled := frame.settle_if_done()):
             return settled
         function = plan.work.train.function if plan.gang is None else plan.gang.function
-        preloaded = Preloaded(modules=named_modules(function, plan.intent.code_parts))
+        modules = named_modules(function, plan.intent.code_parts)
+        preloaded = Preloaded(modules=modules)
         if plan.gang is None:
-            preloaded = frame.preload(preloaded.modules, plan.options)
+            preloaded = frame.preload(modules, plan.options)
         client = frame.connect(plan.source, silence_s=plan.options.silence_s)
         places = _find_places(plan, frame.cluster, client)
         folder = frame.open_folder(client)
