@@ -365,6 +365,15 @@ def s3_store_url(s3_endpoint_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture(scope="session")
+def azure(azurite: str) -> "Iterator[str]":
+    """The connection string of a server of Azure's blob storage with one container."""
+    from tests.azure_server import azure_server
+
+    with azure_server(azurite) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="session")
 def postgres_server(initdb: str) -> "Iterator[Postgres]":
     """A real PostgreSQL, which writes down all statements that it is sent."""
     from tests.sql_server import postgres

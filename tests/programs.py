@@ -113,6 +113,11 @@ NEEDED = {
         find=_find_ip,
         how="apt-get install iproute2, and be root with CAP_SYS_ADMIN: hosts are Linux namespaces",
     ),
+    "azurite": Needed(
+        find=lambda: shutil.which("azurite-blob"),
+        how="npm install --global azurite",
+        is_in_ci=False,
+    ),
     "zsh": Needed.of_debian("zsh", "zsh"),
     "fish": Needed.of_debian("fish", "fish"),
     "other_python": Needed(

@@ -7,6 +7,8 @@ an empty file overwrites another), and their caches are off (other processes wri
 
 import contextlib
 import errno
+import importlib
+import logging
 import os
 import socket
 import threading
@@ -17,12 +19,16 @@ from typing import Any
 
 CONNECT_S = 5.0
 ANSWER_S = 20.0
-"""For so long a bucket of S3 may say nothing; then it is asked again, 15 times in all."""
+"""For so long a bucket may say nothing; then it is asked again: S3 15 times in all, Google 6."""
 RECEIVE_S = 60.0
 """For so long a bucket of S3 may take nothing of what it is sent; likewise, on Linux."""
+WHOLE_S = 3600.0
+"""So long a request to Google may take, which is all that ends one of which nothing is taken."""
 _TAKEN = {"PreconditionFailed", "412", "BlobAlreadyExists"}
 _RACES = {"ConditionalRequestConflict", "409"}
 _OUT_OF_RANGE = {"InvalidRange", "416"}
+_MISSING_BUCKET = {"NoSuchBucket", "ContainerNotFound"}
+NO_BUCKET = "the bucket does not exist"
 _RACE_ATTEMPTS = 5
 
 _lock = threading.Lock()
@@ -51,6 +57,19 @@ def open_filesystem(
         return _filesystems[key]
 
 
+def options_in(protocol: str, url: str) -> dict[str, str]:
+    """Return what a URL itself says to its file system: one of Azure may name the account."""
+    options: dict[str, str] = _class_of(protocol)._get_kwargs_from_urls(url)
+    return options
+
+
+def _class_of(protocol: str) -> Any:
+    import fsspec
+
+    find: Any = fsspec.get_filesystem_class
+    return find(protocol)
+
+
 def _build_filesystem(
     protocol: str,
     credentials: Mapping[str, str],
@@ -58,8 +77,7 @@ def _build_filesystem(
     region: str | None,
     profile: str | None,
 ) -> Any:
-    import fsspec
-
+    kind = _class_of(protocol)
     options: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
     options |= credentials
     match protocol:
@@ -72,10 +90,20 @@ def _build_filesystem(
             options["session"] = _session(profile)
             options["endpoint_url"] = endpoint_url
             options["client_kwargs"] = {"region_name": region} if region else {}
-        case "gs" if endpoint_url:
+        case "gs":
+            from aiohttp import ClientTimeout
+
+            # What fsspec has asks by gRPC how a bucket keeps its folders, where it may not know
+            # before each request. Objects are the same in all.
+            kind = importlib.import_module("gcsfs.core").GCSFileSystem
+            # Its own are five minutes in all: too long for silence, and too short for much.
+            options["requests_timeout"] = ClientTimeout(
+                total=WHOLE_S, sock_connect=CONNECT_S, sock_read=ANSWER_S
+            )
             options["endpoint_url"] = endpoint_url
-    build: Any = fsspec.filesystem
-    filesystem = build(protocol, **options)
+            # It logs with a traceback what it raises, also where that is an answer to us.
+            logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
+    filesystem = kind(**options)
     # Each is five of botocore's: a server that takes connections and says nothing is an error after
     # six minutes, and one that takes none after one.
     filesystem.retries = 3
@@ -127,7 +155,7 @@ class RemoteObjects:
         try:
             # From offset 0 it is one request; without, s3fs asks for the size first.
             return bytes(self.filesystem.cat_file(self._full(path), start=0))
-        except OSError as error:
+        except Exception as error:
             if error_code(error) in _OUT_OF_RANGE and self.size(path) == 0:
                 return b""
             raise
@@ -138,7 +166,7 @@ class RemoteObjects:
             return bytes(
                 self.filesystem.cat_file(self._full(path), start=offset, end=offset + size)
             )
-        except OSError as error:
+        except Exception as error:  # that of Azure is no OSError
             if error_code(error) in _OUT_OF_RANGE:
                 return b""
             raise
@@ -195,21 +223,25 @@ class RemoteObjects:
         folder = prefix.rstrip("/").rpartition("/")[0]
         start = prefix.removeprefix(f"{folder}/")
         base = f"{self._root}/{folder}" if folder else self._root
+        names: list[str] = []
         with _nothing_there():
-            for name in self.filesystem.find(base, prefix=start):
-                path = str(name).removeprefix(f"{self._root}/")
-                # Consoles of buckets make folders as empty objects, whose names end so.
-                if path.startswith(prefix) and not path.endswith("/"):
-                    yield path
+            names = self.filesystem.find(base, prefix=start)
+        for name in names or self._none():
+            path = str(name).removeprefix(f"{self._root}/")
+            # Consoles of buckets make folders as empty objects, whose names end so.
+            if path.startswith(prefix) and not path.endswith("/"):
+                yield path
 
     def list_folder(self, folder: str) -> Iterator[str]:
         """Yield the names directly under a folder."""
         base = f"{self._root}/{folder}" if folder else self._root
+        names: list[str] = []
         with _nothing_there():
-            for name in self.filesystem.ls(base, detail=False):
-                head, _, last = str(name).rstrip("/").rpartition("/")
-                if head == base:
-                    yield last
+            names = self.filesystem.ls(base, detail=False)
+        for name in names or self._none():
+            head, _, last = str(name).rstrip("/").rpartition("/")
+            if head == base:
+                yield last
 
     def copy(self, path: str, new_path: str) -> None:
         """Make an object available under a second path; the service copies, not this machine."""
@@ -238,6 +270,22 @@ class RemoteObjects:
             if path in there:
                 self.delete(path)
 
+    def _none(self) -> list[str]:
+        """Return no names, once the bucket is seen to be there: s3fs alone says that it is not."""
+        bucket = self._root.partition("/")[0]
+        try:
+            match self._protocol:
+                case "gs":
+                    # With the right to list objects; to ask for the bucket needs another one.
+                    self.filesystem.find(bucket, prefix="no object has this name")
+                case "abfs":
+                    self.filesystem.info(bucket)
+        except FileNotFoundError as error:
+            raise OSError(errno.ENODEV, NO_BUCKET) from error
+        except Exception:  # noqa: S110 (who may not ask for the container may use it all the same)
+            pass
+        return []
+
     def _full(self, path: str) -> str:
         return f"{self._root}/{path}"
 
@@ -250,9 +298,15 @@ def error_code(error: BaseException | None) -> str:
             return str(response.get("Error", {}).get("Code", ""))
         code = getattr(error, "error_code", None) or getattr(error, "code", None)
         if code:
-            return str(code)
-        error = error.__cause__
+            # Azure's is one of an enumeration.
+            return str(getattr(code, "value", code))
+        error = error.__cause__ or error.__context__
     return ""
+
+
+def is_bucket_missing(error: BaseException) -> bool:
+    """Whether an error says that there is no such bucket, and not only no such object."""
+    return error_code(error) in _MISSING_BUCKET
 
 
 @contextlib.contextmanager
@@ -260,5 +314,5 @@ def _nothing_there() -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        if error_code(error) == "NoSuchBucket":
+        if is_bucket_missing(error):
             raise

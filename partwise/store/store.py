@@ -21,7 +21,13 @@ from partwise.errors import InputError, IntegrityError, RunFormatError, StoreErr
 from partwise.redaction import without_secrets
 from partwise.store.credentials import credentials_of
 from partwise.store.local_objects import TEMPORARY_PREFIX, LocalObjects, held_root
-from partwise.store.remote_objects import RemoteObjects, error_code, open_filesystem
+from partwise.store.remote_objects import (
+    NO_BUCKET,
+    RemoteObjects,
+    is_bucket_missing,
+    open_filesystem,
+    options_in,
+)
 from partwise.store.strict_json import LARGEST_DOCUMENT_BYTES
 
 _PROTOCOLS = {"s3": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "az": "abfs"}
@@ -303,12 +309,13 @@ class Store:
         with self._errors("open", ""):
             filesystem = open_filesystem(
                 protocol,
-                credentials_of(self.url),
+                {**options_in(protocol, self.url), **credentials_of(self.url)},
                 endpoint_url=self.endpoint_url,
                 region=self.region,
                 profile=self.profile,
             )
-        return RemoteObjects(filesystem, protocol, root)
+        # Without the account that a URL of Azure may name.
+        return RemoteObjects(filesystem, protocol, filesystem._strip_protocol(self.url))
 
     @contextlib.contextmanager
     def _errors(self, verb: str, path: str) -> Iterator[None]:
@@ -326,7 +333,7 @@ class Store:
             ) from error
         except FileNotFoundError as error:
             # Callers take a missing object for an answer, and that is not what a lost store is.
-            if writes or error_code(error) == "NoSuchBucket":
+            if writes or is_bucket_missing(error):
                 raise StoreError(self._sentence(verb, path, error)) from error
             raise FileNotFoundError(
                 errno.ENOENT, f"The artifact store {self.url} has no object", path
@@ -337,7 +344,11 @@ class Store:
     def _sentence(self, verb: str, path: str, error: Exception) -> str:
         number = error.errno if isinstance(error, OSError) else None
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        reason = without_secrets(" ".join(reason.split())).rstrip(".")[:300] or type(error).__name__
+        if isinstance(error, FileNotFoundError) and self.protocol != "file":
+            reason = NO_BUCKET
+        # Azure's go on with numbers of the request, and an answer in XML.
+        reason = " ".join(reason.partition("RequestId:")[0].split())
+        reason = without_secrets(reason).rstrip(".")[:300] or type(error).__name__
         remedy = _REMEDIES.get(number or 0, "check its address and your rights to it")
         if isinstance(error, ImportError):
             reason = "its client is not installed"

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,8 +18,8 @@ MUCH = bytes(64 * 2**20)
 
 
 @pytest.fixture(params=["reads nothing", "reads all"])
-def silent_bucket(request: pytest.FixtureRequest, monkeypatch) -> Iterator[RemoteObjects]:
-    """A bucket whose server never answers, and takes what it is sent or does not."""
+def silent_server(request: pytest.FixtureRequest, monkeypatch) -> Iterator[str]:
+    """A server that never answers, and takes what it is sent or does not."""
     monkeypatch.setattr(remote_objects, "ANSWER_S", ANSWER_S)
     monkeypatch.setattr(remote_objects, "RECEIVE_S", ANSWER_S)
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
@@ -39,16 +40,15 @@ def silent_bucket(request: pytest.FixtureRequest, monkeypatch) -> Iterator[Remot
                     threading.Thread(target=read, args=[connection], daemon=True).start()
 
         threading.Thread(target=take, daemon=True).start()
-        filesystem = open_filesystem(
-            "s3",
-            {},
-            endpoint_url=f"http://127.0.0.1:{server.getsockname()[1]}",
-            region=None,
-            profile=None,
-        )
-        filesystem.retries = 1
-        yield RemoteObjects(filesystem, "s3", "bucket/store")
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
         server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def silent_bucket(silent_server: str) -> RemoteObjects:
+    filesystem = open_filesystem("s3", {}, endpoint_url=silent_server, region=None, profile=None)
+    filesystem.retries = 1
+    return RemoteObjects(filesystem, "s3", "bucket/store")
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,28 @@ def silent_bucket(request: pytest.FixtureRequest, monkeypatch) -> Iterator[Remot
 def test_what_gets_no_answer_is_an_error(
     ask: Callable[[RemoteObjects], object], silent_bucket: RemoteObjects
 ) -> None:
+    _ends(lambda: ask(silent_bucket))
+
+
+@pytest.mark.parametrize("silent_server", ["reads nothing"], indirect=True)
+def test_google_is_not_waited_for_either(silent_server: str, monkeypatch) -> None:
+    async def at_once(_: float) -> None:
+        pass
+
+    # It asks six times, and waits up to sixteen seconds in between.
+    monkeypatch.setattr("gcsfs.retry.asyncio", SimpleNamespace(sleep=at_once))
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", silent_server)
+    filesystem = open_filesystem("gs", {}, endpoint_url=None, region=None, profile=None)
+    _ends(lambda: RemoteObjects(filesystem, "gs", "bucket/store").read("a"))
+
+
+def _ends(ask: Callable[[], object]) -> None:
+    """See that something is an error in time."""
     error: list[BaseException] = []
 
     def work() -> None:
         try:
-            ask(silent_bucket)
+            ask()
         except Exception as raised:
             error.append(raised)
 

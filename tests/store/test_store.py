@@ -4,11 +4,13 @@ import os
 import pickle
 import re
 import stat
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from fsspec.registry import _registry
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -380,7 +382,10 @@ except StoreError as error:
             store.read("a")
 
     @pytest.mark.parametrize(("url", "package"), [("gs://b", "gcsfs"), ("az://c/x", "adlfs")])
-    def test_client_not_installed(self, url, package):
+    def test_client_not_installed(self, url, package, monkeypatch):
+        monkeypatch.setitem(sys.modules, package, None)
+        # Where another test has looked for it, fsspec remembers.
+        monkeypatch.delitem(_registry, Store.parse(url).protocol, raising=False)
         store = Store.parse(url)
         with pytest.raises(StoreError, match=f"is not installed; install the package {package}"):
             store.read("a")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from partwise.errors import SourceError
 from partwise.redaction import without_secrets
 from partwise.store.credentials import PROTOCOLS, credentials_of
-from partwise.store.remote_objects import open_filesystem
+from partwise.store.remote_objects import open_filesystem, options_in
 
 Found = TypeVar("Found")
 
@@ -55,14 +55,9 @@ def filesystem_of(url: str, access: Access) -> Any:
     bucket = bucket_of(url)
     kind = bucket.partition("://")[0]
     try:
-        import fsspec
-
-        # Azure's URLs may name the account.
-        kind_of: Any = fsspec.get_filesystem_class
-        in_url: dict[str, str] = kind_of(kind)._get_kwargs_from_urls(url)
         return open_filesystem(
             kind,
-            {**in_url, **credentials_of(bucket)},
+            {**options_in(kind, url), **credentials_of(bucket)},
             endpoint_url=access.endpoint_url,
             region=access.region,
             profile=access.profile,
