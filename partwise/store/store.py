@@ -348,7 +348,10 @@ class Store:
             reason = NO_BUCKET
         # Azure's go on with numbers of the request, and an answer in XML.
         reason = " ".join(reason.partition("RequestId:")[0].split())
-        reason = without_secrets(reason).rstrip(".")[:300] or type(error).__name__
+        if not reason:
+            is_slow = isinstance(error, TimeoutError)
+            reason = "it did not answer in time" if is_slow else type(error).__name__
+        reason = without_secrets(reason).rstrip(".")[:300]
         remedy = _REMEDIES.get(number or 0, "check its address and your rights to it")
         if isinstance(error, ImportError):
             reason = "its client is not installed"
