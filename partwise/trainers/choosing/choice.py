@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -48,7 +47,6 @@ class Choice:
     """Files that say how it was found, such as a table of trials."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Numbers about the search."""
-    seconds: float = 0.0
 
 
 @runtime_checkable
@@ -87,12 +85,11 @@ def choose(
     """
     if isinstance(candidate, Chooser):
         return candidate.choose(data, context, question)
-    began = time.monotonic()
     rows = candidate.prepare(data, context)
     scored = score(rows, question.splits, question.metric, season=question.season)
     if isinstance(scored, Skip):
         return scored
-    return Choice(rows=rows, score=scored, seconds=time.monotonic() - began)
+    return Choice(rows=rows, score=scored)
 
 
 def conclude(

@@ -416,7 +416,6 @@ class Tuned(HoldoutTrainer):
             settings=settings,
             artifacts=artifacts,
             metrics=metrics,
-            seconds=study.seconds,
         )
 
     @property
