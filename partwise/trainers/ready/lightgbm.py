@@ -95,19 +95,6 @@ class LightGBMTrainer(BoostingTrainer):
         "categorical_feature": "categorical of the trainer",
     }
 
-    def check(
-        self,
-        schema: pa.Schema,
-        empty_columns: frozenset[str] = frozenset(),
-        key_columns: Sequence[str] | None = None,
-    ) -> None:
-        """Refuse settings that do not fit the data; parameters that LightGBM does not know too.
-
-        LightGBM itself passes over a misspelled parameter. See `Trainer.check`.
-        """
-        super().check(schema, empty_columns, key_columns)
-        self._task(self._native_names(self.params))
-
     def _task(self, params: Mapping[str, Any]) -> Task:
         if found := [name for name in params if name in _OF_NETWORK]:
             raise InputError(
@@ -235,7 +222,10 @@ def stops_early(rounds: int, own_metric: str = "", **options: Any) -> Callable[[
 
 
 def lightgbm_names(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters by LightGBM's first names for them, not by aliases."""
+    """Return parameters by LightGBM's first names for them, not by aliases.
+
+    Refused are those that it does not know: it trains with a misspelled one all the same.
+    """
     names = parameter_names()
     if unknown := [name for name in params if name not in names]:
         hints = "".join(did_you_mean(name, names) for name in unknown[:3])

@@ -63,14 +63,8 @@ class PlainTrainer(ScoredTrainer):
             )
             raise InputError(f"Labels have to be {what}, and {labels[wrong][0]:g} is among them.")
 
-    def check(
-        self,
-        schema: pa.Schema,
-        empty_columns: frozenset[str] = frozenset(),
-        key_columns: Sequence[str] | None = None,
-    ) -> None:
-        """Refuse settings that do not fit the data, before any work; see `Trainer.check`."""
-        super().check(schema, empty_columns, key_columns)
+    def _check_classes(self, label: str, kind: pa.DataType) -> None:
+        super()._check_classes(label, kind)
         if self.task == "multiclass":
             self._n_classes()
 
