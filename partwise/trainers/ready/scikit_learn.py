@@ -292,20 +292,15 @@ class RandomForest(_ScikitLearnTrainer):
             "n_jobs": rows.context.threads,
             **self._params(rows, settings),
         }
-        labels = rows.labels[train]
-        if self.predicts == "regression":
-            fitted = _fitted(self._estimator()(**params), matrix, labels)
-            return _forest(fitted, design, np.arange(1), 1, is_binary=False)
-        n_classes = self._n_classes()
-        fitted = _fitted(self._estimator()(**params), matrix, labels.astype(np.int64))
+        labels, is_number = rows.labels[train], self.predicts == "regression"
+        forest = self._estimator()(**params)
+        # It adds all numbers up to look for infinite ones, and looks at each where the sum is one.
+        with np.errstate(over="ignore", invalid="ignore"):
+            forest.fit(matrix, labels if is_number else labels.astype(np.int64))
+        if is_number:
+            return _forest(forest, design, np.arange(1), 1, is_binary=False)
         is_binary = self.predicts == "binary"
-        return _forest(fitted, design, fitted.classes_, n_classes, is_binary=is_binary)
-
-
-def _fitted(forest: Any, matrix: np.ndarray, labels: np.ndarray) -> Any:
-    # It adds all numbers up to look for infinite ones, and looks at each where the sum is one.
-    with np.errstate(over="ignore", invalid="ignore"):
-        return forest.fit(matrix, labels)
+        return _forest(forest, design, forest.classes_, self._n_classes(), is_binary=is_binary)
 
 
 def _forest(
