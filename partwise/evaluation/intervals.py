@@ -7,6 +7,8 @@ from math import ceil
 
 import numpy as np
 
+from partwise.evaluation.metrics import pinball
+
 _QUANTILE = re.compile(r"prediction_q(?P<percent>\d+(\.\d+)?)")
 
 
@@ -35,19 +37,7 @@ def quantile_metrics(labels: np.ndarray, columns: Mapping[str, np.ndarray]) -> d
     """Return the pinball loss of each column of a quantile, such as pinball_q10."""
     found = {}
     for name, values in columns.items():
-        quantile, errors = quantile_of(name), labels - values
-        if quantile is not None:
-            loss = np.mean(np.maximum(quantile * errors, (quantile - 1) * errors))
-            found[f"pinball_{name.removeprefix('prediction_')}"] = float(loss)
+        if match := _QUANTILE.fullmatch(name):
+            losses = pinball(float(match["percent"]) / 100, labels - values)
+            found[f"pinball_{name.removeprefix('prediction_')}"] = float(np.mean(losses))
     return found
-
-
-def quantile_of(column: str) -> float | None:
-    """Return the quantile that a column of predictions is of; None: it is of none.
-
-    Example:
-        >>> quantile_of("prediction_q2.5")
-        0.025
-    """
-    match = _QUANTILE.fullmatch(column)
-    return float(match["percent"]) / 100 if match else None

@@ -78,6 +78,11 @@ def _mean_logloss(probabilities: np.ndarray) -> float:
     return float(-np.mean(np.log(np.clip(probabilities.astype(np.float64), 1e-15, 1))))
 
 
+def pinball(quantile: float, errors: np.ndarray) -> np.ndarray:
+    """Return the pinball loss of each row, of labels less predictions of a quantile."""
+    return np.asarray(np.maximum(quantile * errors, (quantile - 1) * errors))
+
+
 METRICS: dict[Task, Callable[[np.ndarray, np.ndarray], dict[str, float]]] = {
     "regression": regression_metrics,
     "binary": binary_metrics,

@@ -8,9 +8,11 @@ seed. Of two equally good models, one is 2 % better by luck for a third of all k
 import math
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
+from partwise.evaluation.metrics import pinball
 from partwise.evaluation.scores import Metric, Predicted
 
 RESAMPLES = 2_000
@@ -124,12 +126,8 @@ def _by_bootstrap(metric: Metric, better: Predicted, worse: Predicted) -> float:
 
 
 def _taken(predicted: Predicted, rows: np.ndarray) -> Predicted:
-    return Predicted(
-        labels=predicted.labels[rows],
-        predictions=predicted.predictions[rows],
-        history=predicted.history,
-        season=predicted.season,
-    )
+    labels, predictions = predicted.labels[rows], predicted.predictions[rows]
+    return replace(predicted, labels=labels, predictions=predictions)
 
 
 def _row_losses(metric: Metric) -> RowLosses | None:
@@ -157,11 +155,7 @@ def _relative(labels: np.ndarray, predictions: np.ndarray, sizes: np.ndarray) ->
 
 
 def _pinball(quantile: float) -> RowLosses:
-    def losses(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-        errors = labels - predictions
-        return np.asarray(np.maximum(quantile * errors, (quantile - 1) * errors))
-
-    return losses
+    return lambda labels, predictions: pinball(quantile, labels - predictions)
 
 
 _ROW_LOSSES: dict[str, RowLosses] = {

@@ -14,7 +14,7 @@ import numpy as np
 
 from partwise.choices import Direction, Task
 from partwise.errors import InputError
-from partwise.evaluation.metrics import MAXIMIZED, task_metrics, worst
+from partwise.evaluation.metrics import MAXIMIZED, pinball, task_metrics, worst
 from partwise.formatting import TOO_LARGE, did_you_mean
 
 _TASKS: dict[str, tuple[Task, ...]] = {
@@ -213,11 +213,7 @@ def _mase(predicted: Predicted) -> float:
 
 
 def _pinball(quantile: float) -> Callable[[Predicted], float]:
-    def function(predicted: Predicted) -> float:
-        errors = -_errors(predicted)
-        return float(np.mean(np.maximum(quantile * errors, (quantile - 1) * errors)))
-
-    return function
+    return lambda predicted: float(np.mean(pinball(quantile, -_errors(predicted))))
 
 
 _FUNCTIONS: dict[str, Callable[[Predicted], float]] = {
