@@ -29,11 +29,9 @@ def resolve_trainer(trainer: str | Callable[..., Any]) -> Callable[..., Any]:
         >>> resolve_trainer("partwise.trainers:default_predict").__name__
         'default_predict'
     """
-    if not isinstance(trainer, str):
-        found: Any = trainer
-        name = repr(trainer)
-    else:
-        name = repr(trainer)
+    found: Any = trainer
+    name = repr(trainer)
+    if isinstance(trainer, str):
         match = _FUNCTION.fullmatch(trainer)
         if match is None:
             raise FunctionError(

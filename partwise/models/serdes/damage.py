@@ -17,12 +17,10 @@ def readable(file_path: str, library: str) -> Iterator[None]:
     """
     try:
         yield
-    except PartwiseError:
+    # A missing library is not the file's fault.
+    except (PartwiseError, ImportError):
         raise
-    # LightGBMError, XGBoostError, UnicodeDecodeError, BadZipFile, MemoryError and so on; a missing
-    # library is not the file's fault.
-    except ImportError:
-        raise
+    # LightGBMError, XGBoostError, UnicodeDecodeError, BadZipFile, MemoryError and so on.
     except Exception as error:
         raise IntegrityError(
             f"{Path(file_path).name} is not a model that {library} reads: it is damaged, or "

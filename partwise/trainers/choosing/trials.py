@@ -14,7 +14,7 @@ from partwise.trainers.candidate import PreparedRows, Score, Watch, score
 from partwise.tuning.search import PrunedError, Search, Trial, settings_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from partwise.trainers.choosing.choice import Question
 
@@ -56,28 +56,24 @@ class Study:
         self.seconds = 0.0
         self._rows, self._question, self._rounds = rows, question, rounds
         self._loss = inf
-        self._stale = 0
         self._known: dict[str, Tried] = {}
         self._errors: list[Exception] = []
 
     def run(self, search: Search, limits: Limits) -> None:
         """Try settings until there are no others, or a limit is reached."""
-        began = time.monotonic()
+        began, stale = time.monotonic(), 0
         with search.trials() as trials:
-            self._run(trials, limits, began)
+            while (
+                (limits.trials is None or len(self.tried) < limits.trials)
+                and stale < limits.patience
+                # The first, the trainer's own settings, are tried also where no time is left.
+                and (not self.tried or time.monotonic() - began < limits.seconds)
+                and (trial := next(trials, None)) is not None
+            ):
+                before = self._loss
+                self._try(trial)
+                stale = 0 if self._loss < before else stale + 1
         self.seconds = time.monotonic() - began
-
-    def _run(self, trials: Iterator[Trial], limits: Limits, began: float) -> None:
-        while (
-            (limits.trials is None or len(self.tried) < limits.trials)
-            and self._stale < limits.patience
-            # The trainer's own settings are the first, and are tried also where no time is left.
-            and (not self.tried or time.monotonic() - began < limits.seconds)
-            and (trial := next(trials, None)) is not None
-        ):
-            before = self._loss
-            self._try(trial)
-            self._stale = 0 if self._loss < before else self._stale + 1
 
     def _try(self, trial: Trial) -> None:
         began, number, settings = time.monotonic(), len(self.tried), trial.settings

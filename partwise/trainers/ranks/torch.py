@@ -184,7 +184,14 @@ def _meeting_place(context: RankContext) -> "Iterator[tuple[RankContext, TCPStor
         torch.cuda.set_device(context.device)
     store, port = _open_store(context)
     found = replace(context, addresses=((context.master_address, port), *context.addresses[1:]))
-    with _environment(found):
+    # By these, libraries find the process group.
+    variables = {
+        "MASTER_ADDR": found.master_address,
+        "MASTER_PORT": str(port),
+        # So rank 0, too, joins the store that is open, where it would open another one.
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+    }
+    with variables_set(variables):
         yield found, store
 
 
@@ -228,19 +235,6 @@ def _open_store(context: RankContext) -> "tuple[TCPStore, int]":
         return store, int(context.all_gather(b"%d" % store.port)[0])
     port = int(context.all_gather(b"")[0])
     return TCPStore(host, port, world_size, is_master=False, wait_for_workers=False), port
-
-
-@contextmanager
-def _environment(context: RankContext) -> Iterator[None]:
-    """Set what libraries look for that find the process group by variables, for a while."""
-    variables = {
-        "MASTER_ADDR": context.master_address,
-        "MASTER_PORT": str(context.master_port),
-        # So rank 0, too, joins the store that is open, where it would open another one.
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-    }
-    with variables_set(variables):
-        yield
 
 
 def _unwrapped(outcome: Any) -> Any:

@@ -21,7 +21,7 @@ clearly against all others.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -166,12 +166,7 @@ class _Search:
     def _with(self, meaning: _Meaning, place: int, number: int | None, against: int) -> _Meaning:
         against += meaning.against
         if number is None:
-            return _Meaning(
-                against=against,
-                n_numbers=meaning.n_numbers,
-                places=meaning.places,
-                coding=meaning.coding,
-            )
+            return replace(meaning, against=against)
         seen, key = self.seen[place], tuple(self.lists[number])
         matters = seen.is_split and not self._codes_are_values(place, number)
         return _Meaning(

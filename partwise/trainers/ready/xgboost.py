@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -270,14 +271,10 @@ def _typed(categories: list[Any], kind: pa.DataType) -> list[Any]:
     values = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not is_number(values):
         return categories
-    try:
-        return [int(category) for category in categories]
-    except ValueError:
-        pass
-    try:
-        return [float(category) for category in categories]
-    except ValueError:
-        return categories
+    for number in (int, float):
+        with suppress(ValueError):
+            return [number(category) for category in categories]
+    return categories
 
 
 def first_rounds(booster: Any, rounds: int) -> Any:
