@@ -19,6 +19,7 @@ from partwise.evaluation import Backtest, Evaluation, HoldoutFraction
 from partwise.evaluation.scores import Metric, check_metric, find_metric
 from partwise.outcomes import Result, Skip
 from partwise.settings import kind_field
+from partwise.trainers.candidate import Score
 from partwise.trainers.choosing.candidate_params import check_params, params_of
 from partwise.trainers.choosing.choice import (
     Choice,
@@ -454,29 +455,26 @@ def _none_of(answers: list[_Answer]) -> Skip:
 
 def _document(answers: list[_Answer], kept: tuple[_Answer, Result] | None) -> list[dict[str, Any]]:
     """Return what became of each candidate, as JSON has it."""
-    return [
-        {
-            "candidate": each.name,
-            "best": kept is not None and kept[0].name == each.name,
-            "score": None if each.choice is None else _number(each.choice.score.value),
-            "windows": []
-            if each.choice is None
-            else [_number(value) for value in each.choice.score.windows],
-            "metrics": {}
-            if each.choice is None
-            else {key: _number(value) for key, value in each.choice.score.metrics.items()},
-            "settings": {} if each.choice is None else _plain(each.choice.settings),
-            "seconds": round(each.seconds, 6),
-            "reason": each.reason,
-        }
-        for each in answers
-    ]
+    best = None if kept is None else kept[0].name
+    return [_entry(each, is_best=each.name == best) for each in answers]
+
+
+def _entry(answer: _Answer, *, is_best: bool) -> dict[str, Any]:
+    # Without a choice there is the score of no windows.
+    score = Score(windows=()) if answer.choice is None else answer.choice.score
+    settings = {} if answer.choice is None else dict(answer.choice.settings)
+    return {
+        "candidate": answer.name,
+        "best": is_best,
+        "score": _number(score.value),
+        "windows": [_number(value) for value in score.windows],
+        "metrics": {name: _number(value) for name, value in score.metrics.items()},
+        "settings": json.loads(json.dumps(settings, default=str)),
+        "seconds": round(answer.seconds, 6),
+        "reason": answer.reason,
+    }
 
 
 def _number(value: float) -> float | None:
     """Return a number that JSON has, which are finite ones."""
     return value if abs(value) < float("inf") else None
-
-
-def _plain(settings: Any) -> Any:
-    return json.loads(json.dumps(dict(settings), default=str))
