@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import BaseModel, JsonValue
 
 from partwise.calls.call import Role, VersionedCall, roles
-from partwise.calls.written import CannotRepeatError, names_function, to_plain
+from partwise.calls.written import CannotRepeatError, to_plain
+from partwise.evaluation.scores import names_function
 from partwise.fingerprints.functions import (
     CodeFingerprint,
     arguments_fingerprint,

@@ -10,8 +10,9 @@ from pydantic import BaseModel, TypeAdapter
 from partwise.calls.call import Call, Role, field_types, roles
 from partwise.calls.every import CALLS
 from partwise.calls.script import ScriptCall
-from partwise.calls.written import TORCH, names_function
+from partwise.calls.written import TORCH
 from partwise.errors import InputError, PartwiseError, RunFormatError, SerdeError
+from partwise.evaluation.scores import names_function
 from partwise.models.serdes import SERDES, ModelSerde
 from partwise.publishing.sql_output import Table
 from partwise.redaction import without_secrets

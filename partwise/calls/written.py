@@ -24,11 +24,6 @@ class CannotRepeatError(Exception):
     """An argument that cannot be written down; says why."""
 
 
-def names_function(text: str) -> bool:
-    """Tell "package.module:function" from the name of a metric, which may be "pinball:0.9"."""
-    return ":" in text and text.rpartition(":")[2].isidentifier()
-
-
 def to_plain(name: str, value: Any, role: Role) -> JsonValue:
     """Return an argument of a call as JSON has it."""
     if value is None:

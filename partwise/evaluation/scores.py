@@ -126,6 +126,11 @@ def find_metric(
     return Metric(name=name, maximized=maximized, function=function, built_in=built_in)
 
 
+def names_function(text: str) -> bool:
+    """Tell "package.module:function" from the name of a metric, which may be "pinball:0.9"."""
+    return ":" in text and text.rpartition(":")[2].isidentifier()
+
+
 def check_metric(metric: Metric, task: Task | None, *, is_backtest: bool) -> None:
     """Refuse a metric that a task or an evaluation has no value of.
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.calls.partitions import EvaluateCall
-from partwise.calls.written import names_function
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.documents import CATALOG_SCHEME
 from partwise.catalogs.kept_rows import ANSWERED_AT, SERVED_SCHEME, About, read_kept
@@ -31,7 +30,7 @@ from partwise.errors import (
     PartwiseError,
     RunNotFoundError,
 )
-from partwise.evaluation.scores import Metric, check_metric, find_metric
+from partwise.evaluation.scores import Metric, check_metric, find_metric, names_function
 from partwise.planning.comparison import label_of
 from partwise.planning.earlier_rows import recipe_of
 from partwise.planning.models import arguments_of_before, check_first_keys

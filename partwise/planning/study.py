@@ -8,7 +8,6 @@ from pydantic import BaseModel
 
 from partwise.calls.intent import describe_intent
 from partwise.calls.one_model import TuneCall
-from partwise.calls.written import names_function
 from partwise.engine.driver.payload import name_of
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.scaling import ScalingConfig
@@ -22,7 +21,7 @@ from partwise.evaluation import (
     HoldoutFraction,
 )
 from partwise.evaluation.metrics import MAXIMIZED
-from partwise.evaluation.scores import check_metric, find_metric
+from partwise.evaluation.scores import check_metric, find_metric, names_function
 from partwise.models.serdes import resolve_serde
 from partwise.planning.gang import eval_fingerprint, gang_sources
 from partwise.planning.kept_models import refuse_unkept

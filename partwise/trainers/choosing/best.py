@@ -16,7 +16,7 @@ from partwise.choices import Direction
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import ColumnError, InputError
 from partwise.evaluation import Backtest, Evaluation, HoldoutFraction
-from partwise.evaluation.scores import Metric, check_metric, find_metric
+from partwise.evaluation.scores import Metric, check_metric, find_metric, names_function
 from partwise.outcomes import Result, Skip
 from partwise.settings import kind_field
 from partwise.trainers.candidate import Score
@@ -184,7 +184,7 @@ class Best(HoldoutTrainer):
         """
 
         def changed(value: Any) -> Any:
-            is_name = isinstance(value, str) and ":" in value and not value.startswith("pinball:")
+            is_name = isinstance(value, str) and names_function(value)
             is_function = callable(value) and not isinstance(value, BaseModel)
             return change(value) if is_name or is_function else value
 

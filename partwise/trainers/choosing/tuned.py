@@ -20,7 +20,7 @@ from partwise.choices import Direction
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import InputError
 from partwise.evaluation import Backtest, Evaluation, HoldoutFraction
-from partwise.evaluation.scores import Metric, check_metric, find_metric
+from partwise.evaluation.scores import Metric, check_metric, find_metric, names_function
 from partwise.form_schema import for_forms
 from partwise.outcomes import Result, Skip
 from partwise.settings import kind_field
@@ -243,10 +243,7 @@ class Tuned(HoldoutTrainer):
         found = {
             name: resolve_trainer(value)
             for name in ("trainer", "space", "metric", "predict")
-            # A quantile is not a function.
-            if isinstance(value := getattr(self, name), str)
-            and ":" in value
-            and not value.startswith("pinball:")
+            if isinstance(value := getattr(self, name), str) and names_function(value)
         }
         return self.model_copy(update=found)
 
