@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from partwise.errors import InputError
 from partwise.tuning.space import Space, SpaceFunction, finite_values
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from optuna.samplers import BaseSampler
 
 SamplerName = Literal["tpe", "random", "grid", "gp"]
@@ -24,7 +26,12 @@ def check_sampler(name: str, space: Space | SpaceFunction) -> None:
             f"There is no sampler {name!r}: give one of {', '.join(get_args(SamplerName))}."
         )
     if name == "grid":
-        _finite(space)
+        if not isinstance(space, Mapping):
+            raise InputError(
+                "The sampler 'grid' has to know all values, which a function does not tell: give "
+                "the space as values, or another sampler."
+            )
+        finite_values(space)
     missing = [package for package in _GP_PACKAGES if name == "gp" and find_spec(package) is None]
     if missing:
         raise InputError(
@@ -39,23 +46,12 @@ def make_sampler(name: SamplerName, seed: int, space: Space | SpaceFunction) -> 
     With what the trials came to, the seed alone decides what is tried.
     """
     check_sampler(name, space)
-    from optuna.samplers import GPSampler, GridSampler, RandomSampler, TPESampler
+    from optuna.samplers import GPSampler, RandomSampler, TPESampler
 
-    match name:
-        case "tpe":
-            return TPESampler(seed=seed)
-        case "random":
-            return RandomSampler(seed=seed)
-        case "grid":
-            return GridSampler(_finite(space), seed=seed)
-        case "gp":
-            return GPSampler(seed=seed)
-
-
-def _finite(space: Space | SpaceFunction) -> dict[str, tuple[Any, ...]]:
-    if not isinstance(space, Mapping):
-        raise InputError(
-            "The sampler 'grid' has to know all values, which a function does not tell: give the "
-            "space as values, or another sampler."
-        )
-    return finite_values(space)
+    # Of a grid all settings are given, so that no sampler is asked.
+    samplers: dict[str, Callable[..., BaseSampler]] = {
+        "tpe": TPESampler,
+        "random": RandomSampler,
+        "gp": GPSampler,
+    }
+    return samplers[name](seed=seed)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator
 
 from partwise.errors import InputError
 from partwise.tuning.sampler import check_sampler, make_sampler
+from partwise.tuning.search import Search
 from partwise.tuning.space import (
     Choice,
     LogUniform,
@@ -89,13 +90,9 @@ def test_the_same_seed_tries_the_same(seed):
 
 def test_the_grid_tries_all():
     space = {"a": grid([1, 1.0, True, [2]]), "b": randint(0, 3), "c": 7}
-    study = optuna.create_study(sampler=make_sampler("grid", 3, space))
-    tried = []
-    for _ in range(12):
-        trial = study.ask()
-        tried.append(json.dumps(suggest(trial, space)))
-        trial.study.tell(trial, 0.0) if len(tried) < 12 else None
-    assert len(set(tried)) == 12
+    with Search([], space, sampler="grid").trials() as trials:
+        tried = [json.dumps(trial.settings) for trial in trials]
+    assert len(tried) == len(set(tried)) == 12
 
 
 @pytest.mark.parametrize(
