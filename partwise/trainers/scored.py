@@ -233,13 +233,9 @@ class HoldoutTrainer(LabelSettings):
     )
 
     @model_validator(mode="after")
-    def _check_intervals(self) -> HoldoutTrainer:
+    def _check_holdout(self) -> HoldoutTrainer:
         if self.intervals and self.holdout is None:
             raise ValueError("intervals need a holdout, whose errors they are made of")
-        return self
-
-    @model_validator(mode="after")
-    def _check_fit_on(self) -> HoldoutTrainer:
         if self.fit_on == "train" and isinstance(self.holdout, CrossValidation):
             raise ValueError(
                 'fit_on="train" needs a last window, which a cross-validation does not have'

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema  # noqa: TC002 (pydantic reads it)
 
 from partwise.errors import InputError
-from partwise.form_schema import FormSettings, for_forms
+from partwise.form_schema import FormSettings
 
 if TYPE_CHECKING:
     from partwise.connector.context import Share
@@ -22,9 +22,7 @@ class Budget(FormSettings):
         10
     """
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, title="Budget", json_schema_extra=for_forms
-    )
+    model_config = ConfigDict(title="Budget")
 
     total_trials: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
         default=None,

@@ -87,7 +87,7 @@ class Best(HoldoutTrainer):
         'mae'
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, title="Best of several")
+    model_config = ConfigDict(title="Best of several")
 
     kind: Literal["best"] = kind_field("best")
     label: str = Field(

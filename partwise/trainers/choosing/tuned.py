@@ -21,7 +21,6 @@ from partwise.connector.data_connector import DataConnector
 from partwise.errors import InputError
 from partwise.evaluation import Backtest, Evaluation, HoldoutFraction
 from partwise.evaluation.scores import Metric, check_metric, find_metric, names_function
-from partwise.form_schema import for_forms
 from partwise.outcomes import Result, Skip
 from partwise.settings import kind_field
 from partwise.trainers.choosing.choice import Choice, Question, candidate_name, conclude
@@ -78,9 +77,7 @@ class Tuned(HoldoutTrainer):
         'tpe'
     """
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, title="Tuned", json_schema_extra=for_forms
-    )
+    model_config = ConfigDict(title="Tuned")
 
     kind: Literal["tuned"] = kind_field("tuned")
     trainer: (

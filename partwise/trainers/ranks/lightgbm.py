@@ -98,7 +98,7 @@ class DistributedLightGBM(DistributedBoosting):
         100
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, title="Distributed LightGBM")
+    model_config = ConfigDict(title="Distributed LightGBM")
 
     kind: Literal["distributed_lightgbm"] = kind_field("distributed_lightgbm")
 

@@ -78,7 +78,7 @@ class DistributedXGBoost(DistributedBoosting):
         100
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, title="Distributed XGBoost")
+    model_config = ConfigDict(title="Distributed XGBoost")
 
     kind: Literal["distributed_xgboost"] = kind_field("distributed_xgboost")
     memory: Literal["internal", "external"] = Field(

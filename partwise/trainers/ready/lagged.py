@@ -43,7 +43,7 @@ class Lagged(ForecastTrainer):
         'lagged_lightgbm'
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, title="Lagged")
+    model_config = ConfigDict(title="Lagged")
 
     kind: Literal["lagged"] = kind_field("lagged")
     trainer: Annotated[_Inner, Field(discriminator="kind")] = Field(

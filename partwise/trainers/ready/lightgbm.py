@@ -77,7 +77,7 @@ class LightGBMTrainer(BoostingTrainer):
         100
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, title="LightGBM")
+    model_config = ConfigDict(title="LightGBM")
 
     kind: Literal["lightgbm"] = kind_field("lightgbm")
 

@@ -141,7 +141,7 @@ class Mean(PlainTrainer):
         'regression'
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, title="Mean")
+    model_config = ConfigDict(title="Mean")
 
     kind: Literal["mean"] = kind_field("mean")
     predicts: Task = PREDICTS
@@ -281,7 +281,7 @@ class SeasonalNaive(ForecastTrainer):
         7
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, title="Seasonal naive")
+    model_config = ConfigDict(title="Seasonal naive")
 
     kind: Literal["seasonal_naive"] = kind_field("seasonal_naive")
     season: int = Field(
@@ -323,7 +323,7 @@ class LastValue(ForecastTrainer):
         'date'
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, title="Last value")
+    model_config = ConfigDict(title="Last value")
 
     kind: Literal["last_value"] = kind_field("last_value")
 

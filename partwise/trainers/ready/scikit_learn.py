@@ -164,7 +164,7 @@ class Linear(_ScikitLearnTrainer):
         'linear'
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, title="Linear model")
+    model_config = ConfigDict(title="Linear model")
 
     kind: Literal["linear"] = kind_field("linear")
 
@@ -258,7 +258,7 @@ class RandomForest(_ScikitLearnTrainer):
         'random_forest'
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, title="Random forest")
+    model_config = ConfigDict(title="Random forest")
 
     kind: Literal["random_forest"] = kind_field("random_forest")
 

@@ -34,7 +34,7 @@ class StatsForecast(ForecastTrainer):
         100
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, title="StatsForecast")
+    model_config = ConfigDict(title="StatsForecast")
 
     kind: Literal["statsforecast"] = kind_field("statsforecast")
     model: str = Field(

@@ -83,7 +83,7 @@ class XGBoostTrainer(BoostingTrainer):
         100
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, title="XGBoost")
+    model_config = ConfigDict(title="XGBoost")
 
     kind: Literal["xgboost"] = kind_field("xgboost")
 
