@@ -136,9 +136,6 @@ def check_metric(metric: Metric, task: Task | None, *, is_backtest: bool) -> Non
 
     A metric that is a function fits anything, and a task may not be known. Rows of a backtest have
     an order.
-
-    Raises:
-        InputError: With the metric in its message.
     """
     tasks = _TASKS.get(metric.built_in.partition(":")[0])
     if tasks is not None and task is not None and task not in tasks:

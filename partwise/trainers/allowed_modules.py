@@ -22,9 +22,6 @@ def check_allowed(name: str) -> None:
     No module is imported for the question. Allowed are partwise, the modules that
     `PARTWISE_MODULES` names with all below them, and those whose file lies in the current directory
     and is not an installed package's.
-
-    Raises:
-        FunctionError: It must not.
     """
     module = name.partition(":")[0]
     given = os.environ.get(MODULES_VARIABLE, "").replace(",", " ").split()

@@ -49,11 +49,7 @@ def resolve_trainer(trainer: str | Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_takes(function: Callable[..., Any], *arguments: str) -> None:
-    """Refuse a function that cannot be called with so many arguments in their order.
-
-    Raises:
-        FunctionError: With its own arguments in its message.
-    """
+    """Refuse a function that cannot be called with so many arguments in their order."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of what is written in C, it may be unknown

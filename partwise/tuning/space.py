@@ -203,11 +203,7 @@ def _parse_value(name: str, value: Any) -> SpaceValue:
 
 
 def suggest(trial: Trial, space: Space | SpaceFunction) -> dict[str, Any]:
-    """Return the settings that a trial is to try, constants included.
-
-    Raises:
-        InputError: The function returned no mapping.
-    """
+    """Return the settings that a trial is to try, constants included."""
     if not isinstance(space, Mapping):
         settings: Any = space(trial)
         if not isinstance(settings, Mapping):

@@ -166,11 +166,7 @@ class Best(HoldoutTrainer):
 
     @field_serializer("candidates", "metric", "predict")
     def _write_functions(self, value: Any) -> Any:
-        """Write functions by their names.
-
-        Raises:
-            FunctionError: Another process cannot import one.
-        """
+        """Write functions by the names by which another process finds them."""
         if isinstance(value, tuple):
             return [self._write_functions(each) for each in value]
         if isinstance(value, BaseModel):

@@ -20,9 +20,6 @@ def check_params(named: Mapping[str, Any], params: Iterable[Mapping[str, Any]]) 
 
     It would fail, or pass over them, on each of these. `Mean` and `LastValue` have none, and what
     is for all does not mean them.
-
-    Raises:
-        InputError: With the candidate and the names.
     """
     trainers = {name: getattr(candidate, "trainer", candidate) for name, candidate in named.items()}
     asked: dict[str, set[frozenset[str]]] = {name: set() for name in named}

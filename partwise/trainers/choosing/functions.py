@@ -114,11 +114,7 @@ def as_candidate(
 
 
 def importable_name(function: Callable[..., Any]) -> str:
-    """Return "package.module:function", by which another process finds a function.
-
-    Raises:
-        FunctionError: There is no such name.
-    """
+    """Return "package.module:function", by which another process finds a function."""
     import sys
 
     module, qualname = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")

@@ -336,11 +336,7 @@ class Tuned(HoldoutTrainer):
 
     @property
     def scored_by(self) -> Metric:
-        """The metric that tells better settings.
-
-        Raises:
-            InputError: There is none of this name.
-        """
+        """The metric that tells better settings."""
         name = self.metric
         if name == "":
             name = "rmse" if self.task == "regression" else "logloss"

@@ -161,11 +161,7 @@ class DistributedBoosting(BoostingSettings):
         """Return how often ranks add up their sums for one tree, by the library's parameters."""
 
     def check_sources(self, sources: Sequence[str]) -> None:
-        """Refuse early stopping where it is not clear which eval set it looks at.
-
-        Raises:
-            InputError: There is none, or there are several.
-        """
+        """Refuse early stopping where it is not clear which eval set it looks at."""
         self._eval_names(sources)
 
     def _eval_names(self, sources: Iterable[str]) -> list[str]:

@@ -253,11 +253,7 @@ class DistributedLightGBM(DistributedBoosting):
     def _earlier_text(
         self, context: RankContext, rows: pa.Table, columns: FeatureColumns
     ) -> tuple[str, Categories]:
-        """Return the text of the model to continue, and its categories.
-
-        Raises:
-            InputError: It cannot be read, or has other features.
-        """
+        """Return the text of the model to continue, and its categories."""
         content = self._earlier(context)
         if not content:
             return "", {}

@@ -207,11 +207,7 @@ class DistributedXGBoost(DistributedBoosting):
         return Result(booster, {**counts, **metrics})
 
     def _count(self, context: RankContext, rows: RankTable, name: str) -> int:
-        """Return how many labelled rows all ranks have; each has to call it.
-
-        Raises:
-            InputError: There is none.
-        """
+        """Return how many labelled rows all ranks have, one at least; each has to call it."""
         total = sum(row_counts(context, rows))
         if not total:
             raise InputError(f"The label is null in all rows {name!r}.")
@@ -247,11 +243,7 @@ class DistributedXGBoost(DistributedBoosting):
     def _categories(
         self, context: RankContext, rows: RankTable, columns: FeatureColumns, earlier: bytes
     ) -> Categories:
-        """Return the categories of all ranks' rows, those of the model to continue from first.
-
-        Raises:
-            InputError: That model has other features.
-        """
+        """Return the categories of all ranks' rows, those of the model to continue from first."""
         lists = self._own_categories(context, rows, columns)
         if not earlier:
             return lists

@@ -177,11 +177,7 @@ class BoostingSettings(FeatureSettings):
         """Return parameters by the library's first names for them, not by aliases."""
 
     def _of_features(self, params: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-        """Return parameters with those that are of single features as the library writes them.
-
-        Raises:
-            InputError: They do not fit the features.
-        """
+        """Return parameters with those that are of single features as the library writes them."""
         return by_place(params, names)
 
 
@@ -274,11 +270,7 @@ class BoostingTrainer(BoostingSettings, TabularTrainer):
 
 
 class PreparedBoosting:
-    """The labelled rows of a partition, with their features as one matrix for all fits.
-
-    Raises:
-        ColumnError: A column's type does not fit.
-    """
+    """The labelled rows of a partition, with their features as one matrix for all fits."""
 
     def __init__(
         self, trainer: BoostingTrainer, table: pa.Table, context: PartitionContext
