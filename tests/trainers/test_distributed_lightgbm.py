@@ -273,6 +273,12 @@ def test_eval_sets_are_measured_as_a_whole():
     assert {"all_auc", "all_binary_logloss", "held out_auc"} <= {*results[0].metrics}
 
 
+def test_a_metric_of_null_is_that_of_the_objective():
+    params = {**PARAMS, "metric": None}
+    found = train(trainer(params=params), (), TABLE.slice(200), {"late": TABLE.slice(0, 200)})
+    assert "late_l2" in found.metrics
+
+
 def test_each_round_is_reported_alike_for_any_ranks(tmp_path):
     parts, held_out = TABLE.slice(150), TABLE.slice(0, 150)
     train(trainer(rounds=3), (), parts).model.save_model(tmp_path / "earlier.txt")

@@ -193,3 +193,9 @@ def test_a_metric_of_two_classes_stops_nothing_where_a_holdout_has_one(made, met
         assert result.metrics["rounds"] == 40
     found = np.asarray(default_predict(DataConnector(RARE), result.model, PartitionContext()))
     assert ((found > 0.5) == RARE["y"].to_numpy()).mean() > 0.97
+
+
+@pytest.mark.parametrize(("library", "name"), [("xgboost", "eval_metric"), ("lightgbm", "metric")])
+def test_a_metric_of_null_is_the_one_that_the_library_chooses(library, name):
+    """As a document has it, or a form."""
+    assert text_of(model_of(library, {name: None})) == text_of(model_of(library, {}))

@@ -191,7 +191,7 @@ def _train(training: RankTraining, network: LightGBMNetwork) -> Trained:
         _dataset(training, r, train, of_data, earlier) for r in training.eval_sets.values()
     ]
     params = {**of_data, "tree_learner": "data", "num_machines": network.size}
-    params.setdefault("metric", params["objective"])
+    params["metric"] = params.get("metric") or params["objective"]
     objective = params["objective"]
     if training.gradients is not None:
         params["objective"] = _OWN

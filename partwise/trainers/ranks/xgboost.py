@@ -36,6 +36,7 @@ from partwise.trainers.ready.xgboost import (
     constraints_as_text,
     first_rounds,
     maximizes,
+    metrics_of,
     xgboost_names,
 )
 from partwise.trainers.ready.xgboost_parameters import check_parameters
@@ -235,9 +236,7 @@ class DistributedXGBoost(DistributedBoosting):
 
     def _needs_whole_sets(self, params: Mapping[str, Any]) -> bool:
         """Whether every rank has to have all rows of eval sets for a metric to be right."""
-        metrics = params.get("eval_metric", [])
-        names = metrics if isinstance(metrics, list) else [metrics]
-        no_sums = [name for name in names if str(name).partition("@")[0] in _NO_SUMS]
+        no_sums = [name for name in metrics_of(params) if str(name).partition("@")[0] in _NO_SUMS]
         return bool(self.metric_function or no_sums)
 
     def _categories(

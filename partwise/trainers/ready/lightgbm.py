@@ -148,7 +148,7 @@ class LightGBMTrainer(BoostingTrainer):
         callbacks: list[Any] = []
         has_holdout = len(data.holdout.labels) > 0
         watched = None if watch is None else _watched(watch.metric, params)
-        metrics = params.get("metric", ())
+        metrics = params.get("metric") or ()
         metrics = metrics.split(",") if isinstance(metrics, str) else metrics
         ranked = _RANKED & {str(metric).strip() for metric in metrics}
         stopping = self._stopping_rounds(data, params, ranked)

@@ -160,10 +160,8 @@ class XGBoostTrainer(BoostingTrainer):
         has_holdout = len(data.holdout.labels) > 0
         train = self._matrix(data, data.train, threads)
         holdout = self._matrix(data, data.holdout, threads) if has_holdout else None
-        metrics = params.get("eval_metric", ())
-        metrics = [metrics] if isinstance(metrics, str) else metrics
-        # The last one decides.
-        stopping = self._stopping_rounds(data, params, _RANKED & {*metrics[-1:]})
+        ranked = _RANKED & {*metrics_of(params)[-1:]}
+        stopping = self._stopping_rounds(data, params, ranked)
         callbacks: list[Any] = []
         watched = None if watch is None or holdout is None else _watched(watch.metric, params)
         if watch is not None and watched is not None:
@@ -224,13 +222,18 @@ def _check_squares(data: TrainingData) -> None:
             )
 
 
+def metrics_of(params: Mapping[str, Any]) -> list[Any]:
+    """Return the metrics that parameters name, of which the last one stops early."""
+    given = params.get("eval_metric") or []
+    return [given] if isinstance(given, str) else [*given]
+
+
 def maximizes(params: Mapping[str, Any]) -> bool | None:
     """Whether more of the metric that stops early is better; None: XGBoost chooses the metric.
 
     XGBoost (3.2) itself takes less of its ams for better.
     """
-    metrics = params.get("eval_metric") or ()
-    metrics = [metrics] if isinstance(metrics, str) else metrics
+    metrics = metrics_of(params)
     return is_larger_better(str(metrics[-1])) if metrics else None
 
 
