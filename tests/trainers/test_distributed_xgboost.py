@@ -365,6 +365,21 @@ def test_less_of_an_own_metric_is_better_whatever_it_is_called(tmp_path):
     assert kept[0] == kept[1] > 1
 
 
+def test_an_eval_set_may_have_any_name(tmp_path):
+    rows, held_out = make_rows(300, seed=1), make_rows(80, seed=2)
+    names = ("late", "held out", "2026-1:late", "2026-2:late")
+    found = train(
+        tmp_path,
+        rows,
+        evals={name: (held_out, []) for name in names},
+        label="number",
+        params={"eval_metric": ["rmse", "tweedie-nloglik@1.5"]},
+    )
+    measured = {name: found.metrics[f"{name}_rmse"] for name in names}
+    assert measured == dict.fromkeys(names, found.metrics["late_rmse"])
+    assert "2026-2:late_tweedie-nloglik@1.5" in found.metrics
+
+
 def test_training_goes_on_from_a_model(tmp_path):
     rows = make_rows(300, seed=2)
     fields = {"params": {"objective": "binary:logistic"}}

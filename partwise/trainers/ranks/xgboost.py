@@ -296,7 +296,7 @@ class _Training:
         with tempfile.TemporaryDirectory(prefix="xgboost-", dir=scratch) as pages:
             booster, history = self._train(context, pages)
         trained = booster.num_boosted_rounds()
-        measured = _by_name(history)
+        measured = _by_name(history, [*self.eval_sets])
         # Rounds of a model that is continued count, and have no values here.
         first = trained - len(next(iter(measured.values()), ())) + 1
         numbers = {"round": list(range(first, trained + 1))} if measured else {}
@@ -324,7 +324,13 @@ class _Training:
         names, kinds = sample.feature_names, sample.feature_types
         train = self._matrix(self.rows, sample, pages)
         del sample
-        evals = [(self._matrix(rows, train, pages), name) for name, rows in self.eval_sets.items()]
+        # By their places: XGBoost divides its own line of a round at spaces, colons and hyphens.
+        evals = [
+            (self._matrix(rows, train, pages), str(place))
+            for place, rows in enumerate(self.eval_sets.values())
+        ]
+        progress = _progress(context, self.rounds, [*self.eval_sets])
+        callbacks = [progress] if context.rank == 0 else None
         history: dict[str, dict[str, list[float]]] = {}
         with connected(context):
             booster = xgboost.train(
@@ -337,7 +343,7 @@ class _Training:
                 early_stopping_rounds=self.stopping_rounds,
                 # XGBoost takes more for better where a function's name begins with "pre" or "map".
                 maximize=False if self.metric else maximizes(self.params),
-                callbacks=[_progress(context, self.rounds)] if context.rank == 0 else None,
+                callbacks=callbacks,
                 evals_result=history,
                 verbose_eval=False,
                 xgb_model=bytearray(self.earlier) if self.earlier else None,
@@ -364,17 +370,17 @@ class _Training:
 
 
 def _by_name(
-    history: Mapping[str, Mapping[str, Sequence[float]]],
+    history: Mapping[str, Mapping[str, Sequence[float]]], names: Sequence[str]
 ) -> dict[str, Sequence[float]]:
     """Return what XGBoost measured in each round, as <eval set>_<metric>."""
     return {
-        f"{name}_{metric}": values
-        for name, measured in history.items()
+        f"{names[int(place)]}_{metric}": values
+        for place, measured in history.items()
         for metric, values in measured.items()
     }
 
 
-def _progress(context: RankContext, rounds: int) -> Any:
+def _progress(context: RankContext, rounds: int, names: Sequence[str]) -> Any:
     """Return a callback of XGBoost's that writes about twenty lines of the log."""
     import xgboost
 
@@ -383,7 +389,7 @@ def _progress(context: RankContext, rounds: int) -> Any:
     class Progress(xgboost.callback.TrainingCallback):
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002
             if (epoch + 1) % step == 0:
-                found = {name: values[-1] for name, values in _by_name(evals_log).items()}
+                found = {name: values[-1] for name, values in _by_name(evals_log, names).items()}
                 if context.on_step is not None:
                     context.on_step(epoch + 1, found)
                 measured = "".join(f", {name} {value:.6g}" for name, value in found.items())
