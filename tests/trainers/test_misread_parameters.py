@@ -92,7 +92,10 @@ def test_constraints_are_of_names_or_places_in_both_libraries(library, distribut
         ({"monotone_constraints": "up"}, "is 'up': give a list"),
         ({"interaction_constraints": [["a", "d"]]}, "names 'd', which is none of the features"),
         ({"interaction_constraints": [[0, 3]]}, "names 3, which is none of the features"),
+        ({"monotone_constraints": 1}, "is 1: give a list"),
         ({"interaction_constraints": ["a"]}, "give lists of features"),
+        ({"interaction_constraints": 3}, "is 3: give lists of features"),
+        ({"interaction_constraints": "3"}, "is '3': give lists of features"),
     ],
 )
 @pytest.mark.parametrize("made", [*TRAINERS.values(), *DISTRIBUTED.values()])

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MONOTONE = "monotone_constraints"
 INTERACTION = "interaction_constraints"
+_NO_LIST = "{} is {!r}: give a list, or the names of features."
 
 
 def by_place(params: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -37,6 +38,8 @@ def _directions(given: Any, names: Sequence[str]) -> list[int]:
         for name in given:
             _place(MONOTONE, name, names)
         values = [given.get(name, 0) for name in names]
+    elif not hasattr(given, "__iter__"):
+        raise InputError(_NO_LIST.format(MONOTONE, given))
     else:
         # As text XGBoost has "(1,-1)", and LightGBM "1,-1": both are taken for either library.
         values = _read(MONOTONE, given, f"[{given.strip('()[] ')}]") if _text(given) else [*given]
@@ -57,16 +60,19 @@ def _directions(given: Any, names: Sequence[str]) -> list[int]:
 def _groups(given: Any, names: Sequence[str]) -> list[list[int]]:
     groups = _read(INTERACTION, given, f"[{given}]") if _text(given) else given
     # LightGBM's text has no brackets around all groups, and XGBoost's has.
-    if _text(given) and len(groups) == 1 and all(isinstance(each, list) for each in groups[0]):
+    if _text(given) and len(groups) == 1 and _are_lists(groups[0]):
         groups = groups[0]
-    if not isinstance(groups, list | tuple) or not all(
-        isinstance(group, list | tuple) for group in groups
-    ):
+    if not _are_lists(groups):
         raise InputError(
             f"{INTERACTION} is {given!r}: give lists of features that may be combined, as in "
             f'[["{names[0]}", "{names[-1]}"]].'
         )
     return [[_place(INTERACTION, each, names) for each in group] for group in groups]
+
+
+def _are_lists(given: Any) -> bool:
+    kinds = (list, tuple)
+    return isinstance(given, kinds) and all(isinstance(each, kinds) for each in given)
 
 
 def _place(parameter: str, given: Any, names: Sequence[str]) -> int:
@@ -88,7 +94,5 @@ def _read(parameter: str, given: str, text: str) -> list[Any]:
     try:
         values: list[Any] = json.loads(text)
     except ValueError as error:
-        raise InputError(
-            f"{parameter} is {given!r}: give a list, or the names of features."
-        ) from error
+        raise InputError(_NO_LIST.format(parameter, given)) from error
     return values
