@@ -80,6 +80,7 @@ def import_named(name: str, module_name: str, function: str) -> Any:
     try:
         return getattr(module, function)
     except AttributeError:
-        raise FunctionError(
-            f"The module {module_name!r} ({module.__file__}) has no {function!r}."
-        ) from None
+        # A folder without __init__.py, and what is built in, have none.
+        file = getattr(module, "__file__", None)
+        place = f" ({file})" if file else ""
+        raise FunctionError(f"The module {module_name!r}{place} has no {function!r}.") from None

@@ -53,6 +53,8 @@ def test_the_current_directory_comes_last(project):
         ("own_fits.weekly:fit", r"cannot be imported \(ModuleNotFoundError: .*own_fits.weekly"),
         ("own_broken:fit", r"cannot be imported \(ModuleNotFoundError: .*no_such_module"),
         ("own_fits.daily:fitt", r"'own_fits.daily' \(.*daily.py\) has no 'fitt'"),
+        ("own_fits:fit", "The module 'own_fits' has no 'fit'"),
+        ("sys:fit", "The module 'sys' has no 'fit'"),
         ("own_fits.daily:settings", "is a dict: give a function"),
         ("own_fits.daily:Own", "is a type: give a function"),
     ],
