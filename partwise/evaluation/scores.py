@@ -23,7 +23,7 @@ _TASKS: dict[str, tuple[Task, ...]] = {
     "accuracy": ("binary", "multiclass"),
     "auc": ("binary",),
 }
-_PINBALL = re.compile(r"pinball:(?P<quantile>0?\.\d+)")
+_PINBALL = re.compile(r"pinball:(?P<quantile>0?\.\d*[1-9]\d*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -114,7 +114,7 @@ def find_metric(
         name, built_in, function = metric, metric, _FUNCTIONS[metric]
     elif match := _PINBALL.fullmatch(metric):
         name, built_in, function = metric, metric, _pinball(float(match["quantile"]))
-    elif ":" in metric and load is not None:
+    elif load is not None and names_function(metric):
         name, function = metric.partition(":")[2], _of_function(load(metric))
     else:
         raise InputError(

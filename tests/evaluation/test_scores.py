@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from partwise.errors import InputError
 from partwise.evaluation.scores import Predicted, check_metric, find_metric, measure
+from partwise.trainers import resolve_trainer
 from tests.lazily import Lazily
 
 theirs = Lazily("sklearn.metrics")
@@ -122,10 +123,16 @@ def test_the_lower_loss_is_better_and_nan_is_the_worst(metric, direction, better
     assert found.loss(better) < found.loss(worse) < found.loss(nan)
 
 
-@pytest.mark.parametrize("name", ["rmsle", "", "pinball:1.5", "pinball:", "mine:f"])
+@pytest.mark.parametrize("name", ["rmsle", "", "pinball:1.5", "pinball:0.00", "pinball:", "mine:f"])
 def test_an_unknown_metric_is_refused_by_its_name(name):
     with pytest.raises(InputError, match=f"no metric '{name}'"):
         find_metric(name)
+
+
+@pytest.mark.parametrize("name", ["pinball:1", "pinball:0.0", "mine:0"])
+def test_what_names_no_function_is_not_looked_for_as_one(name):
+    with pytest.raises(InputError, match=f"no metric '{name}'.* a quantile as"):
+        find_metric(name, load=resolve_trainer)
 
 
 @pytest.mark.parametrize(
