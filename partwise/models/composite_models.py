@@ -103,7 +103,8 @@ def with_quantiles(
 
 def percent(share: float) -> str:
     """Return a share as the names of columns have it: 0.025 as 2.5."""
-    return f"{share * 100:g}"
+    # Six digits would make 100 of a share of 0.9999999.
+    return f"{share * 100:.12g}"
 
 
 def lag_names(lags: tuple[int, ...], means: tuple[int, ...]) -> list[str]:

@@ -89,6 +89,11 @@ def test_pinball_is_that_of_the_metric_of_this_name():
     assert result.metrics["holdout_pinball_q90"] == find_metric("pinball:0.9")(predicted)
 
 
+def test_each_quantile_has_a_column_of_its_own():
+    found = with_quantiles(np.zeros(1), (0.07, 0.99999985, 0.9999999), [np.zeros(1)] * 3)
+    assert [*found][1:] == ["prediction_q7", "prediction_q99.999985", "prediction_q99.99999"]
+
+
 @given(arrays(np.float64, (3, 7), elements=st.floats(-1e6, 1e6)))
 def test_crossing_quantiles_are_put_in_order_and_no_worse_for_it(found):
     labels = np.linspace(-1e6, 1e6, 7)
