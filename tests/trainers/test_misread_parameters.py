@@ -202,3 +202,11 @@ def test_a_metric_of_two_classes_stops_nothing_where_a_holdout_has_one(made, met
 def test_a_metric_of_null_is_the_one_that_the_library_chooses(library, name):
     """As a document has it, or a form."""
     assert text_of(model_of(library, {name: None})) == text_of(model_of(library, {}))
+
+
+@pytest.mark.parametrize("rounds", [0, -3, 0.5])
+@pytest.mark.parametrize("made", TRAINERS.values())
+def test_a_partition_has_a_round_at_least(made, rounds):
+    context = PartitionContext(seed=1, params={"rounds": rounds})
+    with pytest.raises(InputError, match=r"rounds is .*: give 1 boosting round or more"):
+        made(label="y")(DataConnector(TABLE), context)

@@ -301,6 +301,8 @@ class PreparedBoosting:
         rounds = of_call.pop("rounds", trainer.rounds)
         if not (quantiles and isinstance(rounds, tuple)):
             rounds = (int(rounds),) * (1 + len(quantiles))
+        if rounds[0] < 1:
+            raise InputError(f"rounds is {rounds[0]}: give 1 boosting round or more.")
         params = {"objective": trainer.DEFAULT_OBJECTIVE, "seed": context.seed}
         # By the library's first names: an alias would stand beside the name that it is to override.
         params |= trainer._native_names(trainer.params) | trainer._native_names(of_call)
