@@ -1,6 +1,7 @@
 """Which rows of a partition are held out of training."""
 
 from datetime import date, datetime
+from math import isfinite
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -96,6 +97,8 @@ class HoldoutByTime(Settings):
     def _check_settings(self) -> "HoldoutByTime":
         if self.start is not None and self.fraction is not None:
             raise ValueError("give start or fraction, not both")
+        if isinstance(self.start, float) and not isfinite(self.start):
+            raise ValueError(f"start is {self.start}: give a date, a time or a finite number")
         if isinstance(self.start, str):
             try:
                 datetime.fromisoformat(self.start)

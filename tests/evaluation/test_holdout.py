@@ -126,6 +126,8 @@ def test_a_time_column_has_to_be_there_with_values():
     [
         ({"start": "2026-01-01", "fraction": 0.1}, "give start or fraction, not both"),
         ({"start": "soon"}, "start 'soon' is not an ISO 8601 date or time"),
+        ({"start": float("nan")}, "start is nan: give a date"),
+        ({"start": float("inf")}, "start is inf: give a date"),
         ({"fraction": 1.0}, "less than 1"),
         ({"cutoff": 3}, "there is no cutoff"),
     ],
