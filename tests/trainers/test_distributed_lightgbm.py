@@ -393,6 +393,14 @@ def test_rows_without_a_label_are_left_out():
             assert found.metrics["null_label_rows"] == hidden.sum()
 
 
+def test_an_eval_set_without_labels_is_refused():
+    place = TABLE.schema.get_field_index("number")
+    unknown = TABLE.set_column(place, "number", pa.nulls(N_ROWS, pa.float64()))
+    for borders in ((), (300,)):
+        with pytest.raises(InputError, match="The label is null in all rows 'late'"):
+            train(trainer(), borders, TABLE, {"late": unknown})
+
+
 def test_a_rank_without_rows_is_refused():
     with pytest.raises(InputError, match="Rank 1 of 3 has no row with a label, of 600 in all"):
         train(trainer(), (600, 600))

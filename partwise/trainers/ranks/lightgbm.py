@@ -179,10 +179,8 @@ class DistributedLightGBM(DistributedBoosting):
         reference = sample_bins(sample, columns, categories, {**params, "num_threads": threads})
         del sample
         eval_sets = {
-            name: self._read(context.share(name, whole=True), share.schema) for name in eval_names
+            name: self._eval_set(context, name, share.schema, params, task) for name in eval_names
         }
-        for evaluated in eval_sets.values():
-            self._check_labels(label, evaluated.labels, params, task)
         training = RankTraining(
             rows=rows,
             total_rows=total,
@@ -231,6 +229,21 @@ class DistributedLightGBM(DistributedBoosting):
         if task == "multiclass" and "num_class" not in params:
             params["num_class"] = int(max(counts)) + 1
         return params
+
+    def _eval_set(
+        self,
+        context: RankContext,
+        name: str,
+        trained: pa.Schema,
+        params: Mapping[str, Any],
+        task: Task,
+    ) -> RankTable:
+        """Return the labelled rows of an eval set, all of them on each rank."""
+        rows = self._read(context.share(name, whole=True), trained)
+        if not rows.rows:
+            raise InputError(f"The label is null in all rows {name!r}.")
+        self._check_labels(self._label_of(trained), rows.labels, params, task)
+        return rows
 
     def _gradients(self, params: Mapping[str, Any], counts: Mapping[float, int]) -> Any:
         """Return the function that computes gradients; None for LightGBM's own."""
