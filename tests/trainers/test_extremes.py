@@ -6,13 +6,22 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from partwise import Best, DataConnector, LightGBMTrainer, Linear, RandomForest, XGBoostTrainer
+from partwise import (
+    Best,
+    DataConnector,
+    DistributedXGBoost,
+    LightGBMTrainer,
+    Linear,
+    RandomForest,
+    XGBoostTrainer,
+)
 from partwise.connector.context import MemoryLink, PartitionContext
 from partwise.errors import InputError
 from partwise.outcomes import Skip
 from partwise.tables.features import LARGEST_SINGLE, column_within_single, within_single
 from partwise.trainers.predict import default_predict
 from partwise.trainers.ranks.xgboost_batches import FeatureTables
+from tests.ranks.rank_threads import CutRows, run_rank_threads
 
 ROWS = 60
 PLAIN = np.random.default_rng(0).normal(size=ROWS)
@@ -131,3 +140,15 @@ def test_ranks_of_a_distributed_xgboost_take_extremes():
     for name, column in COLUMNS.items():
         taken = features.of(pa.table({"x": column})).column(0).cast(pa.float64(), safe=False)
         assert np.nanmax(np.abs(taken.to_numpy()), initial=0) <= LARGEST_SINGLE, name
+
+
+@pytest.mark.parametrize("objective", ["reg:gamma", "reg:tweedie"])
+def test_labels_of_zero_are_refused_where_their_logarithm_counts(objective):
+    """A model of XGBoost's tweedie predicted NaN for every row."""
+    table = pa.table({"x": PLAIN, "z": PLAIN, "y": np.zeros(ROWS)})
+    settings = {"label": "y", "rounds": 3, "params": {"objective": objective}}
+    with pytest.raises(InputError, match=f"label is 0 in all rows trained on, and '{objective}"):
+        XGBoostTrainer(**settings, holdout=None)(DataConnector(table), PartitionContext())
+    ranks, sources = DistributedXGBoost(**settings), {"train": CutRows(table, (20,))}
+    with pytest.raises(InputError, match="The label is 0 in all rows trained on"):
+        run_rank_threads(2, ranks, sources, "", addresses=(("127.0.0.1", 0),) * 2)

@@ -33,6 +33,7 @@ from partwise.trainers.ranks.xgboost_collective import connected
 from partwise.trainers.ready.xgboost import (
     XGBoostTrainer,
     booster_features,
+    check_mean,
     constraints_as_text,
     first_rounds,
     maximizes,
@@ -421,6 +422,7 @@ def _first_prediction(
     if not weight:
         return {}
     means = np.array(totals) / weight
+    check_mean(params, means[0])
     if objective in _OF_SHARES:
         scores = np.log(np.maximum(means, _LEAST_SHARE))
         means = scores - scores.mean()

@@ -52,6 +52,8 @@ _CUT = (
     ": train it on an Arrow table, or pass predict=."
 )
 _LARGEST_SQUARED = 1e18
+_ABOVE_ZERO = ("reg:gamma", "reg:tweedie")
+"""Objectives of which XGBoost (3.2) makes NaN, or an error, where the mean label is 0."""
 _NO_BEST_ROUND = {
     "gblinear": "keeps no rounds apart",
     "dart": "changes the trees of earlier rounds",
@@ -157,6 +159,7 @@ class XGBoostTrainer(BoostingTrainer):
 
         if params.get("booster") == "gblinear":
             _check_squares(data)
+        check_mean(params, data.train.labels.sum())
         has_holdout = len(data.holdout.labels) > 0
         train = self._matrix(data, data.train, threads)
         holdout = self._matrix(data, data.holdout, threads) if has_holdout else None
@@ -220,6 +223,15 @@ def _check_squares(data: TrainingData) -> None:
                 "cannot add up in single precision: scale it, leave such rows out, or take the "
                 "booster 'gbtree'."
             )
+
+
+def check_mean(params: Mapping[str, Any], mean: float) -> None:
+    """Refuse labels that are all 0, of which the objective has no first prediction."""
+    if params["objective"] in _ABOVE_ZERO and not mean and "base_score" not in params:
+        raise InputError(
+            f"The label is 0 in all rows trained on, and {params['objective']!r} predicts by the "
+            'logarithm of their mean: leave them out, or take an objective such as "count:poisson".'
+        )
 
 
 def metrics_of(params: Mapping[str, Any]) -> list[Any]:
