@@ -27,6 +27,7 @@ from partwise.trainers import (
     LightGBMTrainer,
     Linear,
     RandomForest,
+    StatsForecast,
     TrainerSettings,
     Tuned,
     XGBoostTrainer,
@@ -246,12 +247,21 @@ def test_a_series_too_short_is_skipped():
     assert outcome.reason == "too short: 7 steps of time, and 8 are needed"
 
 
-def test_rows_far_ahead_are_not_stepped_to():
-    times = np.datetime64("2026-01-05T00:00:00") + np.append(np.arange(40), 10**8 + 39)
+@pytest.mark.parametrize("trainer", [Lagged(LINEAR, label="y"), StatsForecast("Naive", label="y")])
+def test_rows_far_ahead_are_not_stepped_to(trainer):
+    times = np.datetime64("2026-01-05T00:00:00") + np.append(np.arange(40), 10**12 + 39)
     table = pa.table({"ds": times, "y": np.arange(41.0)})
     holdout = HoldoutByTime("ds", start="2027-01-01")
-    outcome = train(Lagged(LINEAR, time="ds", holdout=holdout), table)
-    assert "up to 100000000 steps after 40 rows, which is not a series" in outcome.reason
+    outcome = train(trainer.model_copy(update={"time": "ds", "holdout": holdout}), table)
+    assert "up to 1000000000000 steps after 40 rows, which is not a series" in outcome.reason
+
+
+def test_a_young_series_is_scored_on_all_that_came_after():
+    table = counting(150)
+    holdout = HoldoutByTime("ds", start=str(table["ds"][12].as_py()))
+    result = train(Lagged(LINEAR, time="ds", holdout=holdout), table)
+    assert result.metrics["holdout_rows"] == 138
+    assert result.metrics["holdout_mae"] < 1
 
 
 def test_settings_come_back_from_json():

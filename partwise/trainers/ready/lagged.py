@@ -16,7 +16,7 @@ from partwise.outcomes import Skip
 from partwise.settings import kind_field
 from partwise.tables.times import times_of
 from partwise.trainers.ready.lightgbm import LightGBMTrainer
-from partwise.trainers.ready.naive import MOST_GAPS, ForecastTrainer, PreparedPlain
+from partwise.trainers.ready.naive import ForecastTrainer, PreparedPlain
 from partwise.trainers.ready.predict import predict_ready
 from partwise.trainers.ready.scikit_learn import Linear, RandomForest
 from partwise.trainers.ready.xgboost import XGBoostTrainer
@@ -175,27 +175,17 @@ class Lagged(ForecastTrainer):
     ) -> LagModel | Skip:
         # One step back is one in any series.
         seasons = [steps for steps in (*self.lags, *self.means) if steps > 1] or [2]
-        series = self._series(rows, train, test, seasons)
+        series = self._regular_series(rows, train, test, seasons)
         if isinstance(series, Skip):
             return series
-        scale, places, means = series
+        scale, places, means, ahead = series
         length = int(1 - places[0])
-        if length > MOST_GAPS * len(places):
-            steps = f"{len(places)} of {length} steps of time"
-            return Skip(f"rows are at {steps}, which is not a series")
         values = np.full(length, np.nan)
         values[places - places[0]] = means
         reach = reach_of(self.lags, self.means)
-        horizon = self.horizon
         column = rows.table.column(self._time_column())
-        if test is not None and (ahead := self._steps_of(scale, column, test)).size:
-            if ahead.max() > MOST_GAPS * len(places):
-                steps = f"{ahead.max()} steps after {len(places)} rows"
-                return Skip(f"rows that are scored on are up to {steps}, which is not a series")
-            # Of direct models too: those of the first step come after that of the last.
-            horizon = max(horizon, int(ahead.max()))
         present = train & times_of(column).present
-        at = self._steps_of(scale, column, present) - places[0]
+        at = scale.steps(column.filter(pa.array(present)), "The time column") - places[0]
         table = rows.table.filter(pa.array(present))
         inner, models = self._inner(rows.table.schema), []
         for ahead_of in range(self.horizon if self.strategy == "direct" else 1):
@@ -217,13 +207,11 @@ class Lagged(ForecastTrainer):
             lags=self.lags,
             means=self.means,
             recent=recent,
-            horizon=horizon,
+            # Of direct models too: those of the first step come after that of the last.
+            horizon=max(self.horizon, ahead),
             models=tuple(models),
             direct=self.strategy == "direct",
         )
-
-    def _steps_of(self, scale: Any, column: pa.ChunkedArray, mask: np.ndarray) -> np.ndarray:
-        return np.asarray(scale.steps(column.filter(pa.array(mask)), "The time column"))
 
     def _predict(self, model: Any, rows: PreparedPlain, test: np.ndarray) -> Any:
         return predict_ready(

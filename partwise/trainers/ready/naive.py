@@ -41,7 +41,7 @@ PREDICTS: Any = Field(
 )
 """The field of trainers whose models can be of each task."""
 
-MOST_GAPS = 10
+_MOST_GAPS = 10
 """Steps of time for each that rows are at, beyond which a series has no regular times."""
 
 
@@ -254,6 +254,33 @@ class ForecastTrainer(PlainTrainer):
         places, codes = np.unique(steps, return_inverse=True)
         means = np.bincount(codes, rows.labels[present]) / np.bincount(codes)
         return scale, places, means
+
+    def _regular_series(
+        self,
+        rows: PreparedPlain,
+        train: np.ndarray,
+        test: np.ndarray | None,
+        season: int | Sequence[int],
+    ) -> tuple[StepScale, np.ndarray, np.ndarray, int] | Skip:
+        """Return what `_series` does, and up to how many steps ahead rows are scored on.
+
+        A Skip where most steps of time have no row: each of them takes memory.
+        """
+        series = self._series(rows, train, test, season)
+        if isinstance(series, Skip):
+            return series
+        scale, places, means = series
+        count, length = len(places), int(1 - places[0])
+        if length > _MOST_GAPS * count:
+            return Skip(f"rows are at {count} of {length} steps of time, which is not a series")
+        if test is None or not test.any():
+            return scale, places, means, 0
+        column = rows.table.column(self._time_column()).filter(pa.array(test))
+        ahead = int(scale.steps(column, "The time column").max())
+        if ahead > _MOST_GAPS * (count + int(test.sum())):
+            steps = f"{ahead} steps after {count} rows"
+            return Skip(f"rows that are scored on are up to {steps}, which is not a series")
+        return scale, places, means, ahead
 
     def _season_before(
         self, rows: PreparedPlain, train: np.ndarray, test: np.ndarray | None, season: int

@@ -15,7 +15,7 @@ from partwise.models.plain_models import ForecastModel
 from partwise.outcomes import Skip
 from partwise.settings import kind_field
 from partwise.tables.column_names import names_in_words
-from partwise.trainers.ready.naive import MOST_GAPS, ForecastTrainer, PreparedPlain
+from partwise.trainers.ready.naive import ForecastTrainer, PreparedPlain
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -129,20 +129,12 @@ class StatsForecast(ForecastTrainer):
         settings: Mapping[str, Any],
     ) -> ForecastModel | Skip:
         params = {"season_length": self.season, **self.params, **self._given(rows, settings)}
-        series = self._series(rows, train, test, params["season_length"])
+        series = self._regular_series(rows, train, test, params["season_length"])
         if isinstance(series, Skip):
             return series
-        scale, places, means = series
-        length = int(1 - places[0])
-        if length > MOST_GAPS * len(places):
-            steps = f"{len(places)} of {length} steps of time"
-            return Skip(f"rows are at {steps}, which is not a series")
+        scale, places, means, ahead = series
         regular = np.interp(np.arange(places[0], 1), places, means)
-        horizon = self.horizon
-        if test is not None:
-            column = rows.table.column(self._time_column()).filter(test)
-            horizon = max(horizon, int(scale.steps(column, "The time column").max()))
-        values = self._forecast(regular, horizon, params)
+        values = self._forecast(regular, max(self.horizon, ahead), params)
         time = self._time_column()
         return ForecastModel(time=time, scale=scale, values=values, repeats=False)
 
