@@ -52,6 +52,11 @@ class TestKerasSerde(SerdeContract):
         with pytest.raises(SerdeError, match=r"Keras 3\.11\.0 .* install keras>=3\.13\.2"):
             self.serde.read(str(path))
 
+    def test_a_release_candidate_is_a_version(self, path, monkeypatch):
+        self.serde.write(self.model(), str(path))
+        monkeypatch.setattr("keras.__version__", "3.15.0rc1")
+        assert isinstance(self.serde.read(str(path)), keras.Model)
+
     def test_what_is_no_model_of_keras_is_refused(self, path):
         with pytest.raises(SerdeError, match=r"writes a keras\.Model, not a dict"):
             self.serde.write({}, str(path))

@@ -5,11 +5,13 @@ import zipfile
 from dataclasses import dataclass
 from typing import Any
 
+from packaging.version import Version
+
 from partwise.errors import SerdeError
 from partwise.models.serdes.damage import readable
 
 # Before, `safe_mode=True` could be made to run code (CVE-2025-49655, CVE-2026-1462).
-_SAFE_VERSION = (3, 13, 2)
+_SAFE_VERSION = Version("3.13.2")
 
 _FEATURES_FILE = "partwise/feature_names_in.json"
 """In the zip that a .keras file is; Keras itself keeps no attributes of a model."""
@@ -57,10 +59,10 @@ class KerasSerde:
         """
         import keras
 
-        if tuple(int(part) for part in keras.__version__.split(".")[:3]) < _SAFE_VERSION:
-            needed = ".".join(str(part) for part in _SAFE_VERSION)
+        if Version(keras.__version__) < _SAFE_VERSION:
             raise SerdeError(
-                f"Keras {keras.__version__} cannot read models safely: install keras>={needed}."
+                f"Keras {keras.__version__} cannot read models safely: install "
+                f"keras>={_SAFE_VERSION}."
             )
         known = {keras.saving.get_registered_name(kind): kind for kind in self.classes}
         with readable(file_path, "Keras"):
