@@ -210,3 +210,10 @@ def test_a_partition_has_a_round_at_least(made, rounds):
     context = PartitionContext(seed=1, params={"rounds": rounds})
     with pytest.raises(InputError, match=r"rounds is .*: give 1 boosting round or more"):
         made(label="y")(DataConnector(TABLE), context)
+
+
+@pytest.mark.parametrize("made", TRAINERS.values())
+def test_a_misspelled_parameter_of_a_partition_is_refused(made):
+    context = PartitionContext(seed=1, params={"max_depht": 2, "eta": None})
+    with pytest.raises(InputError, match=r"no parameter 'max_depht'.* Did you mean 'max_depth'"):
+        made(label="y", rounds=2)(DataConnector(TABLE), context)

@@ -253,6 +253,9 @@ class BoostingTrainer(BoostingSettings, TabularTrainer):
             return None
         return self.early_stopping_rounds
 
+    def _check_known(self, params: Mapping[str, Any]) -> None:
+        """Refuse parameters of a partition that the library would pass over."""
+
     @abstractmethod
     def _of_quantile(self, quantile: float) -> dict[str, Any]:
         """Return the library's parameters by which a quantile is predicted."""
@@ -309,6 +312,8 @@ class PreparedBoosting:
         # Once more, since the params of the partition may name another objective.
         task = trainer._task(params)
         params |= trainer._class_params(params)
+        if context.params:
+            trainer._check_known(params)
         params = trainer._of_features(params, self._columns.names)
         trainer._check_labels(self._label, self.labels, params, task)
         if (n_train := int(train.sum())) < trainer.min_rows:

@@ -144,6 +144,9 @@ class XGBoostTrainer(BoostingTrainer):
     def _of_features(self, params: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
         return constraints_as_text(super()._of_features(params, names))
 
+    def _check_known(self, params: Mapping[str, Any]) -> None:
+        check_parameters(params)
+
     def _of_quantile(self, quantile: float) -> dict[str, Any]:
         return {"objective": "reg:quantileerror", "quantile_alpha": quantile}
 
