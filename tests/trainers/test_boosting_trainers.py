@@ -372,6 +372,8 @@ def test_settings_that_do_not_fit_are_refused(trainer, settings, message):
     [
         ("lightgbm", {"num_threads": 4}, "Set threads of the trainer, not num_threads"),
         ("lightgbm", {"objective": "multiclass"}, "needs num_class"),
+        ("lightgbm", {"objective": "multiclass", "num_class": None}, "needs num_class"),
+        ("xgboost", {"objective": "multi:softprob", "num_class": None}, "needs num_class"),
         ("xgboost", {"n_jobs": 4}, "Set threads of the trainer, not n_jobs"),
         ("xgboost", {"objective": "reg:quantileerror", "quantile_alpha": [0.1, 0.9]}, "one quant"),
     ],

@@ -137,7 +137,7 @@ class BoostingSettings(FeatureSettings):
         if not self.classes or self.TASKS.get(str(objective)) != "multiclass":
             return {}
         n_classes = len(self.classes)
-        if params.get("num_class", n_classes) != n_classes:
+        if params.get("num_class") not in (None, n_classes):
             raise InputError(
                 f"num_class is {params['num_class']}, and classes names {n_classes}: leave "
                 "num_class out."
@@ -155,7 +155,8 @@ class BoostingSettings(FeatureSettings):
                 f"The objective {objective!r} cannot be trained here; choose one of "
                 f"{', '.join(sorted(self.TASKS))}, or write a train function of your own."
             )
-        if task == "multiclass" and "num_class" not in {**params, **self._class_params(params)}:
+        n_classes = {**params, **self._class_params(params)}.get("num_class")
+        if task == "multiclass" and n_classes is None:
             raise InputError(
                 f"The objective {objective!r} needs num_class in params, or the names of all "
                 "classes in classes."
