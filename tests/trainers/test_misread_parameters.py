@@ -217,3 +217,10 @@ def test_a_misspelled_parameter_of_a_partition_is_refused(made):
     context = PartitionContext(seed=1, params={"max_depht": 2, "eta": None})
     with pytest.raises(InputError, match=r"no parameter 'max_depht'.* Did you mean 'max_depth'"):
         made(label="y", rounds=2)(DataConnector(TABLE), context)
+
+
+@pytest.mark.parametrize("made", [*TRAINERS.values(), *DISTRIBUTED.values()])
+def test_two_names_of_one_parameter_are_refused_before_any_work(made):
+    trainer = made(label="y", params={"eta": 0.1, "learning_rate": 0.9})
+    with pytest.raises(InputError, match="Two of 'eta', 'learning_rate' name one parameter"):
+        trainer.check(TABLE.schema, key_columns=())

@@ -166,12 +166,17 @@ class BoostingSettings(FeatureSettings):
     def check_settings(self, names: Collection[str]) -> None:
         """Refuse names that no trial can set."""
         given = [name for name in names if name != "rounds"]
-        native = self._native_names(dict.fromkeys(given))
-        for name in native:
+        for name in self._native_names(dict.fromkeys(given)):
             if name in self.RESERVED:
                 raise InputError(f"Search {self.RESERVED[name]}, not {name}.")
-        if len(native) < len(given):
-            raise InputError(f"Two of {names_in_words(given)} name one parameter: leave one out.")
+        self._check_aliases(given)
+
+    def _check_aliases(self, names: Collection[str]) -> None:
+        """Refuse two names of one parameter, of which one would be passed over."""
+        if len(self._native_names(dict.fromkeys(names))) < len(names):
+            raise InputError(
+                f"Two of {names_in_words([*names])} name one parameter: leave one out."
+            )
 
     @abstractmethod
     def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,6 +230,7 @@ class BoostingTrainer(BoostingSettings, TabularTrainer):
     ) -> None:
         """Refuse settings that do not fit the data, before any work; see `Trainer.check`."""
         super().check(schema, empty_columns, key_columns)
+        self._check_aliases(self.params)
         if self.features or key_columns is not None:
             names = self._choose_features(schema, key_columns or ()).names
             self._of_features(self._native_names(self.params), names)
