@@ -48,3 +48,9 @@ def test_a_file_that_is_cut_off_is_refused_in_a_sentence(name, tmp_path):
         path.write_bytes(whole[:size])
         with pytest.raises(PartwiseError, match=r"not a model that \w+ reads"):
             serde.read(str(path))
+
+
+@pytest.mark.parametrize("name", ["lightgbm", "pickle", "plain"])
+def test_a_file_that_is_not_there_is_not_damaged(name, tmp_path):
+    with pytest.raises(FileNotFoundError, match="no_model"):
+        SERDES[name]().read(str(tmp_path / "no_model"))

@@ -5,7 +5,6 @@ import os
 import re
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -19,6 +18,7 @@ from partwise.models.serdes.own_attributes import (
     set_attributes,
 )
 from partwise.models.serdes.pickle import BY_PICKLE
+from partwise.models.serdes.protocol import StreamSerde
 
 _NAMES = re.compile(rb"^(\[categorical_feature: )name:.*\]$", re.MULTILINE)
 """The parameter as names, which LightGBM (4.7) writes into a model but cannot read back.
@@ -58,7 +58,7 @@ _OF_LIBRARY = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class LightGBMSerde:
+class LightGBMSerde(StreamSerde):
     """A Booster comes back as a Booster, a scikit-learn wrapper as a wrapper of its own class.
 
     Both have the categories of the frame that they were trained on. LightGBM writes the trees up to
@@ -70,30 +70,21 @@ class LightGBMSerde:
 
     filename: str = "model.txt"
 
-    def write(self, model: Any, file_path: str) -> None:
-        """Write a Booster or a wrapper.
+    def write_stream(self, model: Any, file: BinaryIO) -> None:
+        """Write a Booster or a wrapper to an open file.
 
         Raises:
             SerdeError: A subclass of these, or a wrapper with an objective of the user's own or
                 with classes that are neither numbers nor texts.
         """
-        Path(file_path).write_bytes(_text_of(model))
-
-    def write_stream(self, model: Any, file: BinaryIO) -> None:
-        """Write a Booster or a wrapper to an open file; see `write`."""
         file.write(_text_of(model))
 
-    def read(self, file_path: str) -> Any:
-        """Return the Booster or the wrapper.
+    def read_stream(self, file: BinaryIO) -> Any:
+        """Return the Booster or the wrapper of an open file.
 
         Raises:
             IntegrityError: The file is broken.
         """
-        with readable(file_path, "LightGBM"):
-            return _model_of(Path(file_path).read_bytes())
-
-    def read_stream(self, file: BinaryIO) -> Any:
-        """Return the Booster or the wrapper of an open file; see `read`."""
         with readable(file.name, "LightGBM"):
             return _model_of(file.read())
 

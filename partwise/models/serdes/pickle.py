@@ -7,13 +7,14 @@ from typing import Any, BinaryIO
 import cloudpickle
 
 from partwise.models.serdes.damage import readable
+from partwise.models.serdes.protocol import StreamSerde
 
 BY_PICKLE = "pass serde=PickleSerde() (--pickle on the command line)"
 """What to do with a model of any kind, in both words: a partition's error is read by both."""
 
 
 @dataclass(frozen=True, slots=True)
-class PickleSerde:
+class PickleSerde(StreamSerde):
     """Writes any Python object, with classes and functions of the main script by value.
 
     Reading a pickle runs all code that it holds. It is therefore never chosen for you, neither
@@ -22,25 +23,15 @@ class PickleSerde:
 
     filename: str = "model.pkl"
 
-    def write(self, model: Any, file_path: str) -> None:
-        """Write the model."""
-        with open(file_path, "wb") as file:
-            self.write_stream(model, file)
-
     def write_stream(self, model: Any, file: BinaryIO) -> None:
-        """Write the model to an open file."""
+        """Write a model to an open file."""
         cloudpickle.dump(model, file)  # type: ignore[no-untyped-call]
 
-    def read(self, file_path: str) -> Any:
-        """Return the model, running all code that the file holds.
+    def read_stream(self, file: BinaryIO) -> Any:
+        """Return the model of an open file, running all code that the file holds.
 
         Raises:
             IntegrityError: The file is broken.
         """
-        with readable(file_path, "pickle"), open(file_path, "rb") as file:
-            return self.read_stream(file)
-
-    def read_stream(self, file: BinaryIO) -> Any:
-        """Return the model of an open file; see `read`."""
         with readable(file.name, "pickle"):
             return pickle.load(file)  # noqa: S301 (the caller passed this serde)

@@ -4,10 +4,10 @@ import base64
 import io
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from partwise.errors import SerdeError
+from partwise.models.serdes.protocol import StreamSerde
 
 FORMAT_VERSION = 4
 """Of what an earlier release would misread; of all else it is 1."""
@@ -18,7 +18,7 @@ _INSIDE = ("lightgbm", "xgboost", "plain")
 
 
 @dataclass(frozen=True, slots=True)
-class PlainSerde:
+class PlainSerde(StreamSerde):
     """A model of plain numbers: a mean, a naive forecast, a linear model, a forest.
 
     Or one that has others in it, each as its own serde writes it.
@@ -26,19 +26,12 @@ class PlainSerde:
 
     filename: str = "model.json"
 
-    def write(self, model: Any, file_path: str) -> None:
-        """Write a model of `partwise.models.plain_models`.
+    def write_stream(self, model: Any, file: BinaryIO) -> None:
+        """Write a model of `partwise.models.plain_models` to an open file.
 
         Raises:
             SerdeError: It is none.
         """
-        Path(file_path).write_bytes(self._content_of(model))
-
-    def write_stream(self, model: Any, file: BinaryIO) -> None:
-        """Write a model to an open file; see `write`."""
-        file.write(self._content_of(model))
-
-    def _content_of(self, model: Any) -> bytes:
         from partwise.models.plain_models import PlainModel
 
         if not isinstance(model, PlainModel):
@@ -48,19 +41,14 @@ class PlainSerde:
                 "models of partwise's own trainers."
             )
         written = {"format_version": model.format_version, **model.to_json()}
-        return json.dumps(written, default=_inner_to_json).encode()
+        file.write(json.dumps(written, default=_inner_to_json).encode())
 
-    def read(self, file_path: str) -> Any:
-        """Return the model.
+    def read_stream(self, file: BinaryIO) -> Any:
+        """Return the model of an open file.
 
         Raises:
             SerdeError: The file is none of this serde's, or a newer release wrote it.
         """
-        with open(file_path, "rb") as file:
-            return self.read_stream(file)
-
-    def read_stream(self, file: BinaryIO) -> Any:
-        """Return the model of an open file; see `read`."""
         from partwise.models.model_kinds import plain_model
 
         try:

@@ -50,7 +50,17 @@ class StreamReader(ModelSerde, Protocol):
 
 
 class StreamSerde(StreamWriter, StreamReader, Protocol):
-    """A serde that can do both."""
+    """A serde that can do both; one that is derived from it has the ways by a path from here."""
+
+    def write(self, model: Any, file_path: str) -> None:
+        """Write a model to a file; see `write_stream`."""
+        with open(file_path, "wb") as file:
+            self.write_stream(model, file)
+
+    def read(self, file_path: str) -> Any:
+        """Return the model of a file; see `read_stream`."""
+        with open(file_path, "rb") as file:
+            return self.read_stream(file)
 
 
 def writes_streams(serde: ModelSerde) -> TypeGuard[StreamWriter]:
