@@ -112,7 +112,7 @@ class DistributedBoosting(BoostingSettings):
     ) -> None:
         """Refuse settings that do not fit the data, before any work; see `Trainer.check`."""
         self._check_label_column(schema, empty_columns)
-        self._check_aliases(self.params)
+        self._check_own_params()
         for what, name in (("weight", self.weight), ("group", self.group)):
             if name and name not in schema.names:
                 raise ColumnError(

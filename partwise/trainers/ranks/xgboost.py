@@ -43,8 +43,6 @@ from partwise.trainers.ready.xgboost import (
 from partwise.trainers.ready.xgboost_parameters import check_parameters
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from partwise.ranks.context import RankContext
     from partwise.ranks.protocols import Share
     from partwise.trainers.ranks.table import RankTable
@@ -133,18 +131,10 @@ class DistributedXGBoost(DistributedBoosting):
     def _of_features(self, params: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
         return constraints_as_text(super()._of_features(params, names))
 
-    def check(
-        self,
-        schema: pa.Schema,
-        empty_columns: frozenset[str] = frozenset(),
-        key_columns: Sequence[str] | None = None,
-    ) -> None:
-        """Refuse settings that do not fit the data; parameters that XGBoost does not use too."""
-        super().check(schema, empty_columns, key_columns)
-        params = {"objective": self.DEFAULT_OBJECTIVE, **self._native_names(self.params)}
+    def _check_known(self, params: Mapping[str, Any]) -> None:
         # Where it is missing, classes are counted when the rows are known.
         missing = {"num_class": 2} if self.task == "multiclass" else {}
-        check_parameters({**missing, **params, **self._class_params(params)})
+        check_parameters({**missing, **params})
 
     def __call__(self, context: RankContext) -> Result | None:
         """Train as one rank of a gang, each of which has to call it.

@@ -171,6 +171,18 @@ class BoostingSettings(FeatureSettings):
                 raise InputError(f"Search {self.RESERVED[name]}, not {name}.")
         self._check_aliases(given)
 
+    def _own_params(self) -> dict[str, Any]:
+        params = {"objective": self.DEFAULT_OBJECTIVE, **self._native_names(self.params)}
+        return {**params, **self._class_params(params)}
+
+    def _check_own_params(self) -> None:
+        """Refuse the trainer's own parameters of which the library would pass over some."""
+        self._check_aliases(self.params)
+        self._check_known(self._own_params())
+
+    def _check_known(self, params: Mapping[str, Any]) -> None:
+        """Refuse parameters that the library trains with, and does not use."""
+
     def _check_aliases(self, names: Collection[str]) -> None:
         """Refuse two names of one parameter, of which one would be passed over."""
         if len(self._native_names(dict.fromkeys(names))) < len(names):
@@ -230,7 +242,7 @@ class BoostingTrainer(BoostingSettings, TabularTrainer):
     ) -> None:
         """Refuse settings that do not fit the data, before any work; see `Trainer.check`."""
         super().check(schema, empty_columns, key_columns)
-        self._check_aliases(self.params)
+        self._check_own_params()
         if self.features or key_columns is not None:
             names = self._choose_features(schema, key_columns or ()).names
             self._of_features(self._native_names(self.params), names)
@@ -259,9 +271,6 @@ class BoostingTrainer(BoostingSettings, TabularTrainer):
             )
             return None
         return self.early_stopping_rounds
-
-    def _check_known(self, params: Mapping[str, Any]) -> None:
-        """Refuse parameters of a partition that the library would pass over."""
 
     @abstractmethod
     def _of_quantile(self, quantile: float) -> dict[str, Any]:

@@ -103,29 +103,12 @@ class XGBoostTrainer(BoostingTrainer):
         "n_jobs": "threads of the trainer",
     }
 
-    def check(
-        self,
-        schema: pa.Schema,
-        empty_columns: frozenset[str] = frozenset(),
-        key_columns: Sequence[str] | None = None,
-    ) -> None:
-        """Refuse settings that do not fit the data; parameters that XGBoost does not use too.
-
-        XGBoost itself passes over a misspelled parameter. See `Trainer.check`.
-        """
-        super().check(schema, empty_columns, key_columns)
-        check_parameters(self._all_params())
-
     def check_settings(self, names: Collection[str]) -> None:
         """Refuse names that no trial can set; see `BoostingSettings.check_settings`."""
         super().check_settings(names)
         # Another booster or objective has other parameters.
         if not {"booster", "objective"} & {*names}:
-            check_parameters(self._all_params(), [name for name in names if name != "rounds"])
-
-    def _all_params(self) -> dict[str, Any]:
-        params = {"objective": self.DEFAULT_OBJECTIVE, **self._native_names(self.params)}
-        return {**params, **self._class_params(params)}
+            check_parameters(self._own_params(), [name for name in names if name != "rounds"])
 
     def _task(self, params: Mapping[str, Any]) -> Task:
         if isinstance(params.get("quantile_alpha"), list):
