@@ -94,17 +94,14 @@ class OnnxModel:
         try:
             return dict(zip(names, self.session.run(names, dict(feeds)), strict=True))
         except Exception as error:  # each of onnxruntime's status codes is one of its own
-            if NODE_PREFIX in str(error):
-                self._explain(feeds, error)
-            raise
-
-    def _explain(self, feeds: Feeds, error: Exception) -> None:
-        met = [guard for guard in self.guards if guard.is_met(feeds)]
-        raise InputError(
-            f"The model refuses {guards_in_words(met)}: its file would predict otherwise than the "
-            "model that it was made of, which gives NaN or an error for them. Fill or drop such "
-            "values before."
-        ) from error
+            if NODE_PREFIX not in str(error):
+                raise
+            met = [guard for guard in self.guards if guard.is_met(feeds)]
+            raise InputError(
+                f"The model refuses {guards_in_words(met)}: its file would predict otherwise than "
+                "the model that it was made of, which gives NaN or an error for them. Fill or drop "
+                "such values before."
+            ) from error
 
     def _run_no_rows(self, names: list[str], feeds: Feeds) -> list[np.ndarray]:
         """Run on an empty batch, or, where a graph cannot, on a row that is then taken away.

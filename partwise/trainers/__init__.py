@@ -20,7 +20,6 @@ from partwise.trainers.scored import HoldoutTrainer, libraries_of
 
 __all__ = [
     "READY_TRAINERS",
-    "TRAINERS",
     "Trainer",
     "TrainerSettings",
     "Best",
@@ -39,12 +38,6 @@ __all__ = [
     "libraries_of",
     "resolve_trainer",
 ]
-
-TRAINERS: dict[str, type[LightGBMTrainer] | type[XGBoostTrainer]] = {
-    "lightgbm": LightGBMTrainer,
-    "xgboost": XGBoostTrainer,
-}
-"""The trainers of boosted trees by their `kind`."""
 
 TrainerSettings = Annotated[ReadyTrainer | Best | Tuned, Field(discriminator="kind")]
 """A built-in trainer as a document or a flow parameter has it."""

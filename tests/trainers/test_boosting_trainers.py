@@ -16,8 +16,9 @@ from partwise.evaluation import HoldoutByTime, HoldoutFraction
 from partwise.models.serdes import serde_for
 from partwise.outcomes import Result, Skip
 from partwise.trainers import (
-    TRAINERS,
+    LightGBMTrainer,
     TrainerSettings,
+    XGBoostTrainer,
     default_predict,
 )
 from partwise.trainers.ready import lightgbm as lightgbm_trainer
@@ -41,6 +42,7 @@ TABLE = pa.table(
         "sales": X + 3.0 * CODES + 10,
     }
 )
+TRAINERS = {"lightgbm": LightGBMTrainer, "xgboost": XGBoostTrainer}
 CONTEXT = PartitionContext(key="s-1", key_columns=("store",), seed=5)
 OBJECTIVES = {
     "lightgbm": ("regression", "binary", "multiclass"),

@@ -12,7 +12,6 @@ import numpy as np
 from partwise.errors import SerdeError
 from partwise.models.serdes.damage import readable
 from partwise.models.serdes.own_attributes import (
-    attributes_text,
     own_attributes,
     plain_settings,
     set_attributes,
@@ -106,7 +105,7 @@ def _text_of(model: Any) -> bytes:
         text = file.read()
     text = _NAMES.sub(rb"\g<1>]", text) if _NAMED in text else text
     if own := own_attributes(model, _names_of(model))[0]:
-        lines += _OWN + attributes_text(own).encode()
+        lines += _OWN + json.dumps(own).encode()
     if lines:
         place = text.rindex(_LAST)
         text = text[:place] + lines + text[place:]

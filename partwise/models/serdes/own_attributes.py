@@ -44,11 +44,6 @@ def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def attributes_text(attributes: dict[str, Any]) -> str:
-    """Return attributes as a text of one line, in ASCII."""
-    return json.dumps(attributes)
-
-
 def set_attributes(model: Any, text: str) -> None:
     """Set the attributes of a text, but for names that the library uses by now."""
     for name, value in json.loads(text).items():

@@ -9,7 +9,6 @@ from typing import Any, BinaryIO
 from partwise.errors import SerdeError
 from partwise.models.serdes.damage import readable
 from partwise.models.serdes.own_attributes import (
-    attributes_text,
     own_attributes,
     plain_settings,
     set_attributes,
@@ -84,7 +83,7 @@ def _content_of(model: Any, filename: str) -> bytearray:
         marks = {_WRAPPER_ATTRIBUTE: settings, "scikit_learn": kind}
         booster = model.get_booster()
     if own := _own_attributes(model)[0]:
-        marks[_OWN_ATTRIBUTE] = attributes_text(own)
+        marks[_OWN_ATTRIBUTE] = json.dumps(own)
     raw: bytearray
     if not marks:
         raw = booster.save_raw(form)

@@ -137,15 +137,14 @@ class Study:
         def on_window(place: int, mean: float) -> None:
             trial.report((place + 1) * rounds, metric.loss(mean))
 
-        is_watched = trial.of_study is not None and trial.is_pruned
         return score(
             self._rows,
             question.splits,
             metric,
             settings=trial.settings,
             season=question.season,
-            on_window=on_window if is_watched else None,
-            watch=Watch(metric=metric.built_in, report=on_round) if is_watched else None,
+            on_window=on_window if trial.is_pruned else None,
+            watch=Watch(metric=metric.built_in, report=on_round) if trial.is_pruned else None,
         )
 
     def _keep_better(self, settings: Mapping[str, Any], scored: Score) -> None:
