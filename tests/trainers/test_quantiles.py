@@ -89,6 +89,26 @@ def test_pinball_is_that_of_the_metric_of_this_name():
     assert result.metrics["holdout_pinball_q90"] == find_metric("pinball:0.9")(predicted)
 
 
+@pytest.mark.parametrize(
+    ("kind", "metric", "objective"),
+    [
+        (LightGBMTrainer, {"metric": "l2"}, {"objective": "quantile", "alpha": 0.9}),
+        (
+            XGBoostTrainer,
+            {"eval_metric": "rmse"},
+            {"objective": "reg:quantileerror", "quantile_alpha": 0.9},
+        ),
+    ],
+)
+def test_a_quantile_stops_by_its_own_loss(kind, metric, objective):
+    known = rows()
+    settings = {**OF_X, "rounds": 200, "early_stopping_rounds": 3}
+    both = train(kind(**settings, quantiles=(0.9,), params=metric), known).model
+    alone = train(kind(**settings, params=objective), known).model
+    found = predict(both, known)["prediction_q90"]
+    assert np.array_equal(found, predict(alone, known))
+
+
 def test_each_quantile_has_a_column_of_its_own():
     found = with_quantiles(np.zeros(1), (0.07, 0.99999985, 0.9999999), [np.zeros(1)] * 3)
     assert [*found][1:] == ["prediction_q7", "prediction_q99.999985", "prediction_q99.99999"]

@@ -274,7 +274,7 @@ class BoostingTrainer(BoostingSettings, TabularTrainer):
 
     @abstractmethod
     def _of_quantile(self, quantile: float) -> dict[str, Any]:
-        """Return the library's parameters by which a quantile is predicted."""
+        """Return the library's parameters by which a quantile is predicted, and a fit stopped."""
 
     @abstractmethod
     def _fit(

@@ -121,7 +121,7 @@ class LightGBMTrainer(BoostingTrainer):
         return lightgbm_names(params)
 
     def _of_quantile(self, quantile: float) -> dict[str, Any]:
-        return {"objective": "quantile", "alpha": quantile}
+        return {"objective": "quantile", "alpha": quantile, "metric": None}
 
     def _fit(
         self,

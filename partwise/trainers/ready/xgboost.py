@@ -131,7 +131,8 @@ class XGBoostTrainer(BoostingTrainer):
         check_parameters(params)
 
     def _of_quantile(self, quantile: float) -> dict[str, Any]:
-        return {"objective": "reg:quantileerror", "quantile_alpha": quantile}
+        own = {"objective": "reg:quantileerror", "quantile_alpha": quantile}
+        return {**own, "eval_metric": None}
 
     def _fit(
         self,
