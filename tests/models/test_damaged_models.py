@@ -5,6 +5,7 @@ import pytest
 
 from partwise.errors import PartwiseError
 from partwise.models.serdes import PROGRAMS, SERDES, LightGBMSerde, PickleSerde, XGBoostSerde
+from partwise.models.serdes.protocol import reads_streams
 
 ROWS = np.arange(40.0).reshape(20, 2)
 
@@ -33,6 +34,9 @@ def test_a_file_of_another_kind_is_refused_in_a_sentence(name, content, tmp_path
     path.write_bytes(content)
     with pytest.raises(PartwiseError, match=r"\w+ \w+ \w+"):
         serde.read(str(path))
+    if reads_streams(serde):
+        with path.open("rb") as file, pytest.raises(PartwiseError, match=r"\w+ \w+ \w+"):
+            serde.read_stream(file)
 
 
 @pytest.mark.parametrize("name", ["lightgbm", "pickle"])
@@ -50,7 +54,7 @@ def test_a_file_that_is_cut_off_is_refused_in_a_sentence(name, tmp_path):
             serde.read(str(path))
 
 
-@pytest.mark.parametrize("name", ["lightgbm", "pickle", "plain"])
+@pytest.mark.parametrize("name", ["lightgbm", "pickle", "plain", "xgboost"])
 def test_a_file_that_is_not_there_is_not_damaged(name, tmp_path):
     with pytest.raises(FileNotFoundError, match="no_model"):
         SERDES[name]().read(str(tmp_path / "no_model"))

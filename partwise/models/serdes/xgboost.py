@@ -14,6 +14,7 @@ from partwise.models.serdes.own_attributes import (
     set_attributes,
 )
 from partwise.models.serdes.pickle import BY_PICKLE
+from partwise.models.serdes.protocol import StreamSerde
 
 _WRAPPER_ATTRIBUTE = "partwise_wrapper"
 _OWN_ATTRIBUTE = "partwise_attributes"
@@ -21,7 +22,7 @@ _WRAPPERS = ("XGBClassifier", "XGBRegressor", "XGBRanker", "XGBRFClassifier", "X
 
 
 @dataclass(frozen=True, slots=True)
-class XGBoostSerde:
+class XGBoostSerde(StreamSerde):
     """A Booster comes back as a Booster, a scikit-learn wrapper as a wrapper of its own class.
 
     XGBoost's file keeps the trees and categories, but of a wrapper only whether it classifies: its
@@ -40,7 +41,7 @@ class XGBoostSerde:
             )
 
     def write(self, model: Any, file_path: str) -> None:
-        """Write a Booster or a wrapper.
+        """Write a Booster or a wrapper; the end of the path says in which format.
 
         Raises:
             SerdeError: A subclass of these, or a wrapper with an objective of the user's own.
@@ -51,17 +52,12 @@ class XGBoostSerde:
         """Write a Booster or a wrapper to an open file; see `write`."""
         file.write(_content_of(model, self.filename))
 
-    def read(self, file_path: str) -> Any:
-        """Return the Booster or the wrapper.
+    def read_stream(self, file: BinaryIO) -> Any:
+        """Return the Booster or the wrapper of an open file.
 
         Raises:
             IntegrityError: The file is broken, or newer than this XGBoost.
         """
-        with readable(file_path, "XGBoost"):
-            return _model_of(file_path)
-
-    def read_stream(self, file: BinaryIO) -> Any:
-        """Return the Booster or the wrapper of an open file; see `read`."""
         with readable(file.name, "XGBoost"):
             return _model_of(bytearray(file.read()))
 
@@ -97,10 +93,11 @@ def _content_of(model: Any, filename: str) -> bytearray:
     return raw
 
 
-def _model_of(content: str | bytearray) -> Any:
-    """Return the model of a file: of its path, or of what stands in it."""
+def _model_of(content: bytearray) -> Any:
     import xgboost
 
+    if not content:  # at which XGBoost (3.2) ends the process
+        raise ValueError("the file is empty")
     model = booster = xgboost.Booster(model_file=content)
     settings, own = booster.attr(_WRAPPER_ATTRIBUTE), booster.attr(_OWN_ATTRIBUTE)
     if settings is not None:
