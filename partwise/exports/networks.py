@@ -1,7 +1,7 @@
 """Neural networks of PyTorch and of Keras: what describing and capturing them has in common."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -133,34 +133,27 @@ def common_shape(where: str, found: Sequence[Any]) -> tuple[int | None, ...]:
 
 @contextmanager
 def refusing(what: str, advice: str = "") -> Iterator[None]:
-    """Say in a sentence what a library does not do, and why, as it says itself.
+    """Say in a sentence what a library or a user's network does not do, and why, in its words.
 
     Raises:
         ExportRefusedError: It raised anything: of torch, TensorFlow and onnxruntime there are
-            dozens without a common base.
-    """
-    try:
-        yield
-    except Exception as error:
-        raise ExportRefusedError(f"{what}: {reason(error)}{advice}") from error
-
-
-@contextmanager
-def running(model: Any, feeds: Feeds) -> Iterator[None]:
-    """Say of a user's network, which may raise anything, that it fails on some number of rows.
-
-    Raises:
-        ExportRefusedError: It raised, or was refused for what it gave.
+            dozens without a common base. What was refused already stays as it is.
     """
     try:
         yield
     except ExportRefusedError:
         raise
     except Exception as error:
-        raise ExportRefusedError(
-            f"{type_name(model)} does not run on {len(next(iter(feeds.values())))} rows of its "
-            f"inputs, and has to on any number of them: {reason(error)}"
-        ) from error
+        raise ExportRefusedError(f"{what}: {reason(error)}{advice}") from error
+
+
+def running(model: Any, feeds: Feeds) -> AbstractContextManager[None]:
+    """Say of a network that it fails on some number of rows."""
+    n_rows = len(next(iter(feeds.values())))
+    return refusing(
+        f"{type_name(model)} does not run on {n_rows} rows of its inputs, and has to on any number "
+        "of them"
+    )
 
 
 def refuse_onnx_options(options: ExportOptions, name: str) -> None:

@@ -6,6 +6,7 @@ layers, whose names Keras numbers again in each process.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,6 @@ from partwise.exports.protocol import ModelDescription
 from partwise.exports.torch.description import describe_module
 from partwise.exports.torch.exporter import TorchOnnxExporter
 from partwise.exports.torch.modules import weights_of
-from partwise.formatting import reason
 from partwise.models.export_options import ExportOptions, refuse_native_options
 from partwise.models.onnx_files import OnnxContent, open_session, save_onnx
 from partwise.models.serdes import KerasSerde
@@ -157,6 +157,10 @@ def _translate(model: Any, description: ModelDescription) -> Any:
     """Return the model as an `onnx.ModelProto` whose inputs and outputs are in order."""
     import tensorflow as tf
 
+    if find_spec("tf2onnx") is None:
+        raise ExportRefusedError(
+            "Exporting Keras models to ONNX needs tf2onnx: pip install 'partwise[tensorflow]'."
+        )
     signature = description.signature
     size = sum(
         variable.value.dtype.size * int(np.prod(variable.shape)) for variable in model.weights
@@ -176,22 +180,9 @@ def _translate(model: Any, description: ModelDescription) -> Any:
     def flat(*inputs: Any) -> list[Any]:
         return [tf.identity(value) for value in named_outputs(call(inputs)).values()]
 
-    try:
-        with silence():
-            traced = tf.function(flat, autograph=False).get_concrete_function(*specs)
-            return _convert(traced, len(specs), description.opset)
-    except ModuleNotFoundError as error:
-        if error.name != "tf2onnx":
-            raise
-        raise ExportRefusedError(
-            "Exporting Keras models to ONNX needs tf2onnx: pip install 'partwise[tensorflow]'."
-        ) from error
-    except ExportRefusedError:
-        raise
-    except Exception as error:  # of TensorFlow and tf2onnx there are dozens without a common base
-        raise ExportRefusedError(
-            f"tf2onnx does not translate {signature.model_type}: {reason(error)}"
-        ) from error
+    with refusing(f"tf2onnx does not translate {signature.model_type}"), silence():
+        traced = tf.function(flat, autograph=False).get_concrete_function(*specs)
+        return _convert(traced, len(specs), description.opset)
 
 
 def _convert(traced: Any, n_inputs: int, opset: int | None) -> Any:
