@@ -215,7 +215,7 @@ def _refuse_unknown(graph: Any, description: ModelDescription) -> None:
             node.op_type
             for node in nodes_of(graph.graph)
             if node.domain not in opset
-            or not _is_known(defs, node.op_type, opset[node.domain], node.domain)
+            or not defs.has(node.op_type, opset[node.domain], node.domain)
         }
     )
     if unknown:
@@ -224,14 +224,6 @@ def _refuse_unknown(graph: Any, description: ModelDescription) -> None:
             f"ONNX for TensorFlow's {', '.join(unknown)}. Compute that in another way, or before "
             "the model."
         )
-
-
-def _is_known(defs: Any, op_type: str, version: int, domain: str) -> bool:
-    try:
-        defs.get_schema(op_type, version, domain)
-    except defs.SchemaError:
-        return False
-    return True
 
 
 def _declare(values: Sequence[Any], tensors: Sequence[Tensor], signature: Signature) -> None:
