@@ -1,7 +1,7 @@
 """What a Keras model takes and gives, found out by running it on 1, 2 and 3 rows."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -54,8 +54,11 @@ def describe_model(
             f"{type_name(model)} computes in bfloat16, which onnxruntime does not on a CPU: build "
             'it with the dtype policy "float32" and the same weights.'
         )
-    draft = _signature_of_inputs(model, feeds, options.input_layout)
-    some = feeds_of_rows(draft, rows.slice(0, max(TRIED_ROWS))) if feeds is None else feeds
+    if feeds is None:
+        draft = signature_of_features(model, dtypes, options.input_layout)
+        some: Feeds = feeds_of_rows(draft, rows.slice(0, max(TRIED_ROWS)))
+    else:
+        draft, some = signature_of_feeds(model, _input_tensors(model, feeds), feeds), feeds
     tries = [_run_on(model, draft, take_rows(some, count)) for count in TRIED_ROWS]
     if any(map(_free_axes, draft.inputs)):
         stretched = other_sizes(model, draft, some)
@@ -113,19 +116,12 @@ def _with_sizes(signature: Signature, feeds: Feeds) -> Signature:
     return signature.model_copy(update={"inputs": inputs})
 
 
-def _signature_of_inputs(
-    model: Any, feeds: Feeds | None, layout: Literal["tensor", "columns"]
-) -> Signature:
-    """Return a signature without outputs."""
-    if feeds is not None:
-        shapes = input_shapes(model, list(feeds)) or []
-        known = [*shapes, *[None] * len(feeds)]
-        inputs = [
-            _input_tensor(name, values, shape)
-            for (name, values), shape in zip(feeds.items(), known, strict=False)
-        ]
-        return signature_of_feeds(model, inputs, feeds)
-    return signature_of_features(model, _float_dtypes(model), layout)
+def _input_tensors(model: Any, feeds: Feeds) -> list[Tensor]:
+    known = [*input_shapes(model, list(feeds)), *[None] * len(feeds)]
+    return [
+        _input_tensor(name, values, shape)
+        for (name, values), shape in zip(feeds.items(), known, strict=False)
+    ]
 
 
 def _input_tensor(name: str, values: np.ndarray, declared: tuple[int | None, ...] | None) -> Tensor:

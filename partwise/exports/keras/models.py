@@ -96,14 +96,14 @@ def _is_sequential(model: Any) -> bool:
     return isinstance(model, keras.Sequential)
 
 
-def input_shapes(model: Any, names: Sequence[str]) -> list[tuple[int | None, ...]] | None:
-    """Return the shapes that a model declares for inputs of these names; None: it declares none."""
+def input_shapes(model: Any, names: Sequence[str]) -> list[tuple[int | None, ...]]:
+    """Return the shapes that a model declares for inputs of these names; some declare none."""
     from keras import tree
 
     structure = getattr(model, "_inputs_struct", None)
     if structure is None:
         declared = getattr(model, "inputs", None) if _is_sequential(model) else None
-        return None if not declared else [tuple(each.shape) for each in declared]
+        return [tuple(each.shape) for each in declared or ()]
     if isinstance(structure, dict) and set(structure) == set(names):
         return [tuple(structure[name].shape) for name in names]
     flat = tree.flatten(structure)

@@ -1,7 +1,7 @@
 """What a PyTorch module takes and gives, found out by running it on 1, 2 and 3 rows."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,13 +42,18 @@ def describe_module(
         ColumnError: The rows lack a feature of the module.
     """
     _check_device_and_dtypes(model)
-    draft = _signature_of_inputs(model, feeds, options.input_layout)
-    some = feeds_of_rows(draft, rows.slice(0, max(TRIED_ROWS))) if feeds is None else feeds
+    dtypes = _float_dtypes(model)
+    if feeds is None:
+        draft = signature_of_features(model, dtypes, options.input_layout)
+        some: Feeds = feeds_of_rows(draft, rows.slice(0, max(TRIED_ROWS)))
+    else:
+        inputs = [_input_tensor(name, values) for name, values in feeds.items()]
+        draft, some = signature_of_feeds(model, inputs, feeds), feeds
     tries = [_run_on(model, draft, take_rows(some, count)) for count in TRIED_ROWS]
     outputs = [
         _output_tensor(model, name, [found.get(name) for found in tries]) for name in tries[0]
     ]
-    return describe_network(draft, outputs, _float_dtypes(model))
+    return describe_network(draft, outputs, dtypes)
 
 
 def _check_device_and_dtypes(model: Any) -> None:
@@ -64,16 +69,6 @@ def _check_device_and_dtypes(model: Any) -> None:
                 f"{name!r} of {type_name(model)} is bfloat16, which numpy does not have: export "
                 "model.float()."
             )
-
-
-def _signature_of_inputs(
-    model: Any, feeds: Feeds | None, layout: Literal["tensor", "columns"]
-) -> Signature:
-    """Return a signature without outputs."""
-    if feeds is not None:
-        inputs = [_input_tensor(name, values) for name, values in feeds.items()]
-        return signature_of_feeds(model, inputs, feeds)
-    return signature_of_features(model, _float_dtypes(model), layout)
 
 
 def _input_tensor(name: str, values: np.ndarray) -> Tensor:
