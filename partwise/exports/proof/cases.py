@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from partwise.exports.proof.odd_inputs import make_odd_cases
-from partwise.exports.proof.probes import has_trees, make_probes
-from partwise.exports.proof.verdict import Case
+from partwise.exports.proof.probes import INFINITIES, ODD_NUMBERS, has_trees, make_probes
+from partwise.exports.proof.verdict import Case, CaseKind
 from partwise.exports.protocol import ModelDescription
 from partwise.models.signature import Feeds, Outputs
 
@@ -29,10 +29,10 @@ def make_cases(
     """Return the cases that an export is compared on; the first, `HELD_OUT`, has the real rows."""
     probes = make_probes(description, real)
     cases = [Case(name=HELD_OUT, kind="real", feeds=real, expected=predict(real))]
-    cases += [
-        Case(name=name, kind=probes.kind(name), feeds=feeds, expected=predict(feeds))
-        for name, feeds in probes.cases.items()
-    ]
+    for name, feeds in probes.cases.items():
+        # Whether its numbers were made to go wrong, or are of the model's world.
+        kind: CaseKind = "odd" if name in (ODD_NUMBERS, INFINITIES) else "made"
+        cases.append(Case(name=name, kind=kind, feeds=feeds, expected=predict(feeds)))
     if not has_trees(description):
         cases += make_odd_cases(description.signature, real, predict)
     return Cases(cases=tuple(cases), notes=probes.notes, metrics=probes.metrics)

@@ -11,7 +11,6 @@ import numpy as np
 
 from partwise.exports.onnx.tree_ensemble import TreeEnsemble
 from partwise.exports.proof.tree_coverage import Coverage, FeatureSpace, covering_rows
-from partwise.exports.proof.verdict import INFINITIES, ODD_CASES, ODD_NUMBERS, CaseKind
 from partwise.exports.protocol import ModelDescription
 from partwise.models.signature import Feature, Feeds, Signature, feeds_of_matrix, matrix_of_feeds
 
@@ -20,6 +19,9 @@ MOST_WAYS = 50_000
 """Rows through the trees of one model; of larger ones every k-th node is taken."""
 ONE_ROW = "one row"
 EMPTY_BATCH = "empty batch"
+ODD_NUMBERS = "odd numbers"
+"""The case of zeros, missing values and numbers of every magnitude."""
+INFINITIES = "infinities"
 
 _ZERO_THRESHOLD = 1e-35
 """What LightGBM takes for zero: |x| <= 1e-35 (`kZeroThreshold` in its include/LightGBM/meta.h)."""
@@ -36,12 +38,8 @@ class Probes:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """How much of trees the rows reach, for the ledger."""
 
-    def kind(self, name: str) -> CaseKind:
-        """Return whether the numbers of a case are of the model's world, or made to go wrong."""
-        return "odd" if name in ODD_CASES else "made"
 
-
-def make_probes(description: ModelDescription, feeds: Feeds, most_rows: int = MOST_ROWS) -> Probes:
+def make_probes(description: ModelDescription, feeds: Feeds) -> Probes:
     """Return inputs on which an export is likely to differ from its model.
 
     For trees: "branches", rows that take every way through them (see `tree_coverage`). For numbers
@@ -49,7 +47,7 @@ def make_probes(description: ModelDescription, feeds: Feeds, most_rows: int = MO
     "categories". For inputs that the user's function made: "perturbed rows". For all: "one row" and
     "empty batch".
 
-    Of all cases together but "branches", what is more than most_rows is sampled evenly, as a note
+    Of all cases together but "branches", what is more than `MOST_ROWS` is sampled evenly, as a note
     says.
     """
     signature = description.signature
@@ -61,7 +59,7 @@ def make_probes(description: ModelDescription, feeds: Feeds, most_rows: int = MO
         matrix = np.zeros((1, matrix.shape[1]), matrix.dtype)
         notes.append("There are no real rows: the probes vary a row of zeros.")
     maker = _Maker(description, matrix)
-    quarter = most_rows // 4
+    quarter = MOST_ROWS // 4
     cases = {
         ODD_NUMBERS: maker.vary(maker.odd_numbers(), quarter, ODD_NUMBERS),
         INFINITIES: maker.vary(maker.infinities(), quarter // 2, INFINITIES),
@@ -154,21 +152,13 @@ class _Maker:
 
     def vary(self, values: np.ndarray, most_rows: int, noun: str) -> np.ndarray:
         """Return a row for each value, in real rows one after another."""
-        values = self._sample(values, most_rows, noun)
-        bases = np.arange(len(values)) % len(self._matrix)
-        return self._replace(bases, values)
-
-    def _replace(self, bases: np.ndarray, values: np.ndarray) -> np.ndarray:
-        rows = self._matrix[bases]
+        if len(values) > most_rows:
+            self.notes.append(f"{most_rows} of {len(values)} {noun} are probed, evenly spread.")
+            values = values[np.linspace(0, len(values) - 1, most_rows).astype(np.int64)]
+        rows: np.ndarray = self._matrix[np.arange(len(values)) % len(self._matrix)]
         with np.errstate(over="ignore"):
             rows[np.arange(len(rows)), values[:, 0].astype(np.int64)] = values[:, 1]
-        return np.asarray(rows)
-
-    def _sample(self, values: np.ndarray, most: int, noun: str) -> np.ndarray:
-        if len(values) <= most:
-            return values
-        self.notes.append(f"{most} of {len(values)} {noun} are probed, evenly spread.")
-        return np.asarray(values[np.linspace(0, len(values) - 1, most).astype(np.int64)])
+        return rows
 
     def _numeric(self) -> list[int]:
         """Return the places of numbers, those first that the trees split."""

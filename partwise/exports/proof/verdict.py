@@ -38,12 +38,6 @@ Check = Literal[
 CaseKind = Literal["real", "made", "odd"]
 """Rows of the data; variations of them; numbers that no data have, made to go wrong."""
 
-ODD_NUMBERS = "odd numbers"
-"""The case of zeros, missing values and numbers of every magnitude."""
-
-INFINITIES = "infinities"
-ODD_CASES = frozenset({ODD_NUMBERS, INFINITIES})
-
 MOST_SHOWN = 3
 """Findings in one message."""
 
