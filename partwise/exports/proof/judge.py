@@ -61,15 +61,6 @@ class JudgeProcess:
                 f"{log or 'nothing'}"
             ) from None
 
-    def ask(self, file_path: str, expectation: Expectation, cases: Sequence[Case]) -> Verdict:
-        """Return what the judge says of a file.
-
-        Raises:
-            _DiedError: It died, or was ended since it took too long.
-        """
-        with self._ending_after(expectation.timeout_s):
-            return self._ask(file_path, expectation, cases)
-
     @contextmanager
     def _ending_after(self, limit_s: float) -> Iterator[None]:
         # A thread, since a runtime that hangs answers to nothing but its end.
@@ -83,7 +74,12 @@ class JudgeProcess:
             # Else one that goes off at this moment could end the judge within its next question.
             timer.join()
 
-    def _ask(self, file_path: str, expectation: Expectation, cases: Sequence[Case]) -> Verdict:
+    def ask(self, file_path: str, expectation: Expectation, cases: Sequence[Case]) -> Verdict:
+        """Return what the judge says of a file.
+
+        Raises:
+            _DiedError: It died, or was ended since it took too long.
+        """
         self.at = ["load", ""]
         for descriptor in (self._cases_fd, self._log_fd):
             os.ftruncate(descriptor, 0)
@@ -93,15 +89,13 @@ class JudgeProcess:
             request = write_request(ArrayWriter(file), absolute, expectation, cases)
         # The judge has the descriptor under the same number, and opens it again, to read from 0.
         request["cases_path"] = f"/proc/self/fd/{self._cases_fd}"
-        self._send(json.dumps(request).encode() + b"\n")
-        while "verdict" not in (answer := self._receive()):
-            self.at = answer["at"]
+        with self._ending_after(expectation.timeout_s):
+            self._send(json.dumps(request).encode() + b"\n")
+            while "verdict" not in (answer := self._receive()):
+                self.at = answer["at"]
         found = answer["verdict"]
         findings = tuple(Finding(**finding) for finding in found["findings"])
-        notes, libraries = tuple(found["notes"]), tuple(found["libraries"])
-        return Verdict(
-            findings=findings, metrics=found["metrics"], notes=notes, libraries=libraries
-        )
+        return Verdict(findings=findings, metrics=found["metrics"], notes=tuple(found["notes"]))
 
     def _end_late(self) -> None:
         self.is_late = True

@@ -71,12 +71,12 @@ def examine(file_path: str, expectation: Expectation, cases: Sequence[Case], tel
     if expectation.format == "onnx":
         checked = check_onnx_file(file_path, expectation.opset, expectation.trees)
         if any(finding.check in ("load", "checker") for finding in checked.findings):
-            return _verdict(checked.findings)
+            return checked
     try:
         model = open_export(file_path, expectation)
     except Exception as error:
         failed = Finding(check="load", message=f"It fails: {brief(error)}")
-        return _verdict([*checked.findings, failed])
+        return replace(checked, findings=(*checked.findings, failed))
     findings = [*checked.findings, *_check_model(model, expectation)]
     comparison = Comparison(expectation, cases)
     # What is known to be called wrongly would fail once more for every case.
@@ -96,7 +96,7 @@ def examine(file_path: str, expectation: Expectation, cases: Sequence[Case], tel
         else:
             comparison.add(case, given)
     findings += _foreign(expectation)
-    verdict = comparison.verdict().added_to(replace(_verdict(findings), metrics=checked.metrics))
+    verdict = comparison.verdict().added_to(replace(checked, findings=tuple(findings)))
     if not guards:
         return verdict
     what = guards_in_words(guards)
@@ -175,10 +175,6 @@ def _foreign(expectation: Expectation) -> list[Finding]:
         f"The process that ran the export had loaded {', '.join(found)}: it proves too little."
     )
     return [Finding(check="load", message=message)]
-
-
-def _verdict(findings: Sequence[Finding]) -> Verdict:
-    return Verdict(findings=tuple(findings), libraries=loaded_libraries())
 
 
 def _answer(line: bytes, send: Callable[[dict[str, Any]], None]) -> None:

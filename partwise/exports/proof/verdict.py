@@ -125,9 +125,6 @@ class Verdict:
     `prove_weights`."""
     notes: tuple[str, ...] = ()
     """What is right and should be known, such as an output that is the same for all rows."""
-    libraries: tuple[str, ...] = ()
-    """Of the libraries that train models, those that the process had loaded which ran the export.
-    For ONNX there are none."""
 
     def added_to(self, verdict: "Verdict") -> "Verdict":
         """Return another verdict on the same file with this added."""

@@ -45,7 +45,6 @@ def test_a_right_file_passes_with_its_numbers(path, make):
     verdict = verdict_of(example, path)
     verdict.check()
     assert verdict.findings == ()
-    assert verdict.libraries == ()
     assert verdict.metrics["export_cases"] == len(example.cases)
     assert verdict.metrics["export_rows"] == sum(
         len(case.feeds["features"]) for case in example.cases

@@ -40,7 +40,6 @@ def test_it_has_no_training_library_whatever_its_caller_has(path):
     example = linear()
     verdict = judge(example.save(path), example.expectation, example.cases)
     assert verdict.findings == ()
-    assert verdict.libraries == ()
     maps = Path(f"/proc/{running_judge().pid}/maps").read_text()
     assert "onnxruntime" in maps
     for library in ("lightgbm", "xgboost", "torch", "sklearn"):
@@ -51,9 +50,8 @@ def test_it_says_so_when_a_training_library_is_loaded(path):
     assert {"lightgbm", "xgboost"} <= {*loaded_libraries()}
     example = linear()
     here = examine(example.save(path), example.expectation, example.cases, lambda *_: None)
-    assert {"lightgbm", "xgboost"} <= {*here.libraries}
     assert [finding.check for finding in here.findings] == ["load"]
-    assert "lightgbm" in here.findings[0].message
+    assert all(name in here.findings[0].message for name in ("lightgbm", "xgboost"))
 
 
 def test_one_process_judges_one_file_after_another(path):
