@@ -78,7 +78,7 @@ def covering_rows(
     counts = {name: sum(getattr(found, name) for found in of_chunks) for name in _COUNTS}
     # real[:0] gives the type and the width where there is nothing to cover.
     rows = np.concatenate([real[:0], *(found.rows for found in of_chunks)])
-    return Coverage(rows=rows, **{**counts, "leaves": len(trees.leaf_weights)})
+    return Coverage(rows=rows, **counts)
 
 
 def _chunks(trees: TreeEnsemble, n_features: int) -> Iterator[np.ndarray]:
@@ -163,28 +163,26 @@ class _Chunk:
     def cover(self, step: int) -> Coverage:
         """Return the rows of every `step`-th node."""
         comes = self._comes()
+        true = self._trees.true_branches[self._nodes]
+        false = self._trees.false_branches[self._nodes]
         # A tree of one leaf has both branches in it: there is nothing to choose.
-        true, false = (
-            branches[self._nodes]
-            for branches in (self._trees.true_branches, self._trees.false_branches)
-        )
         splits = true != false
         nodes = np.flatnonzero(splits)
         ways = list(self._ways(nodes, comes))
-        n_out_of_reach = self._count_ways(nodes) - sum(len(way.nodes) for way in ways)
+        n_ways = self._count_ways(nodes)
         taken = [_every(way, step) for way in ways]
         leaves = _leaves(ways, true, false)
         reached = _leaves(taken, true, false)
         n_single = int(np.count_nonzero(~splits))
-        all_leaves = np.concatenate([true[splits], false[splits]])
+        n_leaves = int(np.count_nonzero(np.concatenate([true[splits], false[splits]]) < 0))
         return Coverage(
             rows=np.concatenate([self._real[:0], *(self._rows(way) for way in taken)]),
-            leaves=int(np.count_nonzero(all_leaves < 0)) + n_single,
+            leaves=n_leaves + n_single,
             leaves_reached=len(reached) + n_single,
-            leaves_out_of_reach=int(np.count_nonzero(all_leaves < 0)) - len(leaves),
-            ways=self._count_ways(nodes),
+            leaves_out_of_reach=n_leaves - len(leaves),
+            ways=n_ways,
             ways_taken=sum(len(way.nodes) for way in taken),
-            ways_out_of_reach=n_out_of_reach,
+            ways_out_of_reach=n_ways - sum(len(way.nodes) for way in ways),
         )
 
     def _beside_thresholds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -205,8 +203,11 @@ class _Chunk:
 
     def _bound_children(self, level: np.ndarray) -> None:
         nodes = self._nodes[level]
-        for is_true, branches in ((True, self._trees.true_branches), (False, None)):
-            ends = (self._trees.false_branches if branches is None else branches)[nodes]
+        for is_true, branches in (
+            (True, self._trees.true_branches),
+            (False, self._trees.false_branches),
+        ):
+            ends = branches[nodes]
             parents = level[ends >= 0]
             children = self._places[ends[ends >= 0]]
             self._low[children] = self._low[parents]
