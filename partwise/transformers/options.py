@@ -45,8 +45,7 @@ class TransformersOptions(FormSettings):
         title="Loss allowed by int8",
         default=0.1,
         ge=0,
-        description="By how much the outputs may move, as a fraction of their own spread, and "
-        "which part of the rows may get another class.",
+        description="By how much each output may move, as a fraction of its own spread.",
     )
     external_data: Literal["auto", "always"] = Field(
         title="Weights beside the model",

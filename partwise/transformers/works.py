@@ -73,7 +73,7 @@ def _keep_report(report: ExportReport, context: PartitionContext) -> None:
 
 
 def _metrics(report: ExportReport) -> dict[str, float]:
-    """Return the numbers of an export for the ledger; of several files, those of the worst."""
+    """Return the numbers of an export for the ledger; of several files, the largest."""
     metrics = {
         "export_seconds": report.seconds,
         "export_bytes": float(sum(file.bytes for file in report.files)),
@@ -82,6 +82,5 @@ def _metrics(report: ExportReport) -> dict[str, float]:
         metrics["export_opset"] = float(report.opset)
     for file in report.files:
         for name, value in file.metrics.items():
-            worst = min if name == "export_label_agreement" else max
-            metrics[name] = worst(value, metrics.get(name, value))
+            metrics[name] = max(value, metrics.get(name, value))
     return metrics
