@@ -34,11 +34,7 @@ class Graph:
         from onnx import helper
 
         output = output or self.name(operator.lower())
-        node = helper.make_node(operator, inputs, [output])
-        node.attribute.extend(
-            helper.make_attribute(name, value) for name, value in attributes.items()
-        )
-        self.nodes.append(node)
+        self.nodes.append(helper.make_node(operator, inputs, [output], **attributes))
         return output
 
     def constant(self, values: Any) -> str:
@@ -128,7 +124,6 @@ def _value_info(tensor: Tensor) -> Any:
 
 def _number_of(dtype: str) -> int:
     """Return ONNX' number of a type."""
-    from onnx import TensorProto
+    from onnx import helper
 
-    names = {"float32": "FLOAT", "float64": "DOUBLE", "int64": "INT64", "string": "STRING"}
-    return int(TensorProto.DataType.Value(names[dtype]))
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(object if dtype == "string" else dtype)))

@@ -5,6 +5,7 @@ text, which differs between processes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 _GRAPH_NAME = "model"
@@ -157,7 +158,7 @@ def _sorted_nodes(graph: Any) -> list[Any]:
             node = graph.node[place]
             if is_ready:
                 done.add(place)
-                found.append(_copy(node))
+                found.append(deepcopy(node))
                 continue
             stack.append((place, True))
             needed = [makers[name] for name in _needs(node) if name in makers]
@@ -174,16 +175,8 @@ def _needs(node: Any) -> Iterator[str]:
         yield from (value.name for value in inner.output)
 
 
-def _copy(message: Any) -> Any:
-    copy = type(message)()
-    copy.CopyFrom(message)
-    return copy
-
-
 def _replace(field: Any, values: Sequence[Any]) -> None:
     # Before the field is cleared: its own messages would be gone with it.
-    kept = list(values)
-    if kept and not isinstance(kept[0], str):
-        kept = [_copy(value) for value in kept]
+    kept = deepcopy(list(values))
     del field[:]
     field.extend(kept)
