@@ -1,5 +1,6 @@
 """Models in their library's own format, as another process reads them."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from partwise.exports.keras.models import predict_with
@@ -8,12 +9,12 @@ from partwise.models.serdes import SERDES, library_of
 from partwise.models.signature import Feeds, Outputs, Signature
 
 
+@dataclass(frozen=True, slots=True)
 class NativeModel:
     """A model in its library's own format, as another process reads it."""
 
-    def __init__(self, model: Any, signature: Signature) -> None:
-        self.model = model
-        self.signature = signature
+    model: Any
+    signature: Signature
 
     @classmethod
     def from_file(cls, file_path: str, serde: str, signature: Signature) -> "NativeModel":

@@ -102,11 +102,8 @@ def write_request(
         "serde": expectation.serde,
         "gate": gate
         and {
-            "case": gate.case,
+            **asdict(gate),
             "labels": None if gate.labels is None else writer.add(gate.labels),
-            "task": gate.task,
-            "max_loss": gate.max_loss,
-            "outputs": gate.outputs,
         },
         "cases": [
             {

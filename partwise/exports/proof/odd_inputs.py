@@ -41,7 +41,7 @@ def make_odd_cases(
     those next to where the model begins to raise. For bools: all true, all false.
     """
     batched = {tensor.name for tensor in signature.inputs if tensor.shape[:1] == (None,)}
-    maker = _Maker({name: feeds[name] for name in feeds}, batched, predict)
+    maker = _Maker(feeds=feeds, batched=batched, predict=predict)
     floats = [name for name, values in feeds.items() if _takes(values, "f") and name in batched]
     together = signature.layout != "custom"
     groups = [floats] if together and floats else [[name] for name in floats]
@@ -71,21 +71,19 @@ def _takes(values: np.ndarray, kinds: str) -> bool:
     return values.dtype.kind in kinds and bool(np.prod(values.shape[1:]))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Maker:
-    def __init__(
-        self, feeds: Feeds, batched: set[str], predict: Callable[[Feeds], Outputs]
-    ) -> None:
-        self._feeds = feeds
-        self._batched = batched
-        self._predict = predict
+    feeds: Feeds
+    batched: set[str]
+    predict: Callable[[Feeds], Outputs]
 
     def of_floats(self, names: Sequence[str], *, is_all: bool) -> list[Case]:
         where = "" if is_all else f" in {names[0]!r}"
-        limits = [np.finfo(self._feeds[name].dtype) for name in names]
+        limits = [np.finfo(self.feeds[name].dtype) for name in names]
         largest = min(float(each.max) for each in limits)
         small = max(float(each.smallest_subnormal) for each in limits)
         normal = max(float(each.smallest_normal) for each in limits)
-        real = max(_largest(self._feeds[name]) for name in names) or 1.0
+        real = max(_largest(self.feeds[name]) for name in names) or 1.0
         few = [real * _BEYOND, *_LEVELS, float(np.sqrt(largest))]
         levels = [*sorted(level for level in few if level < largest), largest]
         places = self._places(names)
@@ -111,10 +109,10 @@ class _Maker:
         return cases
 
     def of_integers(self, name: str) -> list[Case]:
-        dtype = self._feeds[name].dtype
+        dtype = self.feeds[name].dtype
         limits = np.iinfo(dtype)
         low, high = int(limits.min), int(limits.max)
-        seen = self._feeds[name]
+        seen = self.feeds[name]
         least, most = (int(seen.min()), int(seen.max())) if seen.size else (0, 0)
         # Where a model raises beyond a table, the last rows of it and what is next are tried.
         top, bottom = self._limit(name, most, high), self._limit(name, least, low)
@@ -140,7 +138,7 @@ class _Maker:
         ]
 
     def _case(self, name: str, feeds: Feeds, guards: tuple[Guard, ...] = ()) -> Case:
-        return odd_case(name, feeds, guards, self._predict)
+        return odd_case(name, feeds, guards, self.predict)
 
     def _limit(self, name: str, known: int, furthest: int) -> int:
         """Return the last value towards the furthest one that the model takes in this input."""
@@ -164,7 +162,7 @@ class _Maker:
 
     def _places(self, names: Sequence[str]) -> list[_Place]:
         """Return single elements of a row, evenly spread over the inputs, and whole rows."""
-        sizes = [int(np.prod(self._feeds[name].shape[1:])) for name in names]
+        sizes = [int(np.prod(self.feeds[name].shape[1:])) for name in names]
         total = sum(sizes)
         chosen = np.unique(np.linspace(0, total - 1, min(total, _MOST_PLACES)).astype(np.int64))
         starts = np.concatenate([[0], np.cumsum(sizes)])
@@ -184,8 +182,8 @@ class _Maker:
         everywhere is a case of its own for what normalizes.
         """
         pairs = [(place, value) for place in places for value in values]
-        batched = {name: self._feeds[name] for name in self._batched}
-        changed = {**self._feeds, **take_rows(batched, len(pairs))}
+        batched = {name: self.feeds[name] for name in self.batched}
+        changed = {**self.feeds, **take_rows(batched, len(pairs))}
         for row, (place, value) in enumerate(pairs):
             rows = changed[place.input].reshape(len(pairs), -1)
             if place.element is not None:

@@ -58,13 +58,14 @@ class NativeExporter:
                 "The format native takes rows by the model's own feature names: leave "
                 "example_inputs= out, or choose onnx."
             )
-        if not self._is_booster(model):
+        library = library_of(model)
+        if type(model).__name__ != "Booster" or library not in ("lightgbm", "xgboost"):
             raise ExportRefusedError(
                 f"The format native is for Boosters of LightGBM and XGBoost, and this is a "
                 f"{type_name(model)}: choose onnx, or train its Booster."
             )
         dtype: Literal["float32", "float64"]
-        if library_of(model) == "lightgbm":
+        if library == "lightgbm":
             dtype = "float64"
             names, found = lightgbm_features(model, rows, options.features)
             categories = dict(found)
@@ -111,6 +112,3 @@ class NativeExporter:
             predict = partial(model.predict, num_threads=1)
         matrix = np.ascontiguousarray(matrix_of_feeds(signature, feeds))
         return {PREDICTION: predict_rows(matrix, predict)}
-
-    def _is_booster(self, model: Any) -> bool:
-        return type(model).__name__ == "Booster" and library_of(model) in ("lightgbm", "xgboost")
