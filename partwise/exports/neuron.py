@@ -26,7 +26,7 @@ from partwise.models.torch_programs import NeuronModel, neuron_tracer, tensors_o
 NEURON_TOLERANCE = Tolerance(atol=0.0, rtol=1e-2, scaled=1e-2, variation=10.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class NeuronExporter(ProgramExporter):
     """Any `torch.nn.Module` that the Neuron compiler takes.
 
@@ -47,10 +47,8 @@ class NeuronExporter(ProgramExporter):
         Raises:
             ExportRefusedError: The SDK is not installed.
         """
-        self.check(options)
         neuron_tracer()
-        # Not super(), which does not know a class that was made once more with slots.
-        signature = ProgramExporter.describe(self, model, rows, feeds, options).signature
+        signature = super().describe(model, rows, feeds, options).signature
         fixed = {
             "inputs": tuple(self._fixed(tensor) for tensor in signature.inputs),
             "outputs": tuple(self._fixed(tensor) for tensor in signature.outputs),
