@@ -26,7 +26,7 @@ from partwise.transformers.options import TransformersOptions
 from partwise.transformers.proof import Expected, configs_of, expect, judge_file, judge_generation
 from partwise.transformers.report import ExportReport, FileReport
 from partwise.transformers.torch_programs import fixed_to, with_neuron_tolerance
-from partwise.transformers.traced_sizes import sizes_in_words, traced_sizes
+from partwise.transformers.traced_sizes import TOKEN_AXES, sizes_in_words, traced_sizes
 
 _FORMATS: dict[str, TransformersFormat] = {
     ".onnx": "onnx",
@@ -34,9 +34,8 @@ _FORMATS: dict[str, TransformersFormat] = {
     ".neuron.pt": "neuron",
     ".pt": "torchscript",
 }
-
-
-_TOKENS = ("sequence", "encoder_sequence", "decoder_sequence")
+_OPTION_OF_AXIS = {"batch": "batch_size", **dict.fromkeys(TOKEN_AXES, "sequence_length")}
+"""The options that fix the size of an axis, by its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,9 +168,8 @@ def _fixed_sizes(signature: Signature, config: OnnxConfig) -> dict[str, int]:
     for tensor in signature.inputs:
         for place, axis in config.inputs.get(tensor.name, {}).items():
             size = tensor.shape[place] if place < len(tensor.shape) else None
-            option = {"batch": "batch_size", **dict.fromkeys(_TOKENS, "sequence_length")}.get(axis)
-            if size is not None and option is not None:
-                found.setdefault(option, size)
+            if size is not None and axis in _OPTION_OF_AXIS:
+                found.setdefault(_OPTION_OF_AXIS[axis], size)
     return found
 
 

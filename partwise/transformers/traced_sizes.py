@@ -8,7 +8,7 @@ from partwise.transformers.options import TransformersOptions
 from partwise.transformers.positions import most_tokens, parts_of_axes, takes_past
 from partwise.transformers.sizes import Sizes
 
-_TOKENS = {"sequence", "encoder_sequence", "decoder_sequence"}
+TOKEN_AXES = {"sequence", "encoder_sequence", "decoder_sequence"}
 
 
 def traced_sizes(
@@ -33,7 +33,7 @@ def sizes_of_free_trace(config: OnnxConfig, sizes: Sizes, most: int | None) -> d
     tokens = 2 * sizes.sequence
     if most is not None:
         tokens = min(tokens, most - _past(config, sizes))
-    if tokens > sizes.sequence and parts_of_axes(config) & _TOKENS:
+    if tokens > sizes.sequence and parts_of_axes(config) & TOKEN_AXES:
         found["longer than traced"] = replace(
             sizes, batch=sizes.batch + 1, sequence=tokens, decoder_sequence=tokens
         )
@@ -46,7 +46,7 @@ def sizes_in_words(config: OnnxConfig, sizes: Sizes, most: int | None) -> str:
     details = []
     if "choice" in parts:
         details.append(f"{sizes.choices} choices")
-    if parts & _TOKENS:
+    if parts & TOKEN_AXES:
         after = f" after {past} earlier ones" if past else ""
         limit = ", the most that it takes," if sizes.sequence + past == most else ""
         details.append(f"{sizes.sequence} tokens{after}{limit}")

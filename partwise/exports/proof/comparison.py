@@ -1,7 +1,7 @@
 """Comparison: what an export gives against what its model gives."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from partwise.exports.proof.metric_gate import judge_metric
 from partwise.exports.proof.movement import Movement
 from partwise.exports.proof.scale import Scale, measure_scales
 from partwise.exports.proof.variety import Variety, same
-from partwise.exports.proof.verdict import Case, Expectation, Finding, Verdict
+from partwise.exports.proof.verdict import Case, Check, Expectation, Finding, Verdict
 from partwise.exports.protocol import Tolerance
 from partwise.models.signature import Signature
 from partwise.tables.column_names import names_in_words
@@ -296,7 +296,7 @@ class Comparison:
 
     def _find_unequal(
         self,
-        check: Any,
+        check: Literal["labels", "values"],
         case: Case,
         name: str,
         expected: np.ndarray,
@@ -306,9 +306,8 @@ class Comparison:
         count = int(np.count_nonzero(wrong))
         place = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
         wanted, found = expected[place], given[place]
-        noun = "labels" if check == "labels" else "values"
         largest = None
-        if expected.dtype.kind in "iu" and given.dtype.kind in "iu" and noun == "values":
+        if expected.dtype.kind in "iu" and given.dtype.kind in "iu" and check == "values":
             spread = expected.astype(np.float64) - given.astype(np.float64)
             largest = float(np.max(np.abs(spread)))
         size = f" by {largest:.6g} at most," if largest is not None else ""
@@ -316,7 +315,7 @@ class Comparison:
             check,
             case,
             name,
-            f"differs in {count} of {wrong.size} {noun}:{size} first at {_place(place)}, where "
+            f"differs in {count} of {wrong.size} {check}:{size} first at {_place(place)}, where "
             f"{_plain(wanted)!r} is expected and {_plain(found)!r} given",
             max_difference=largest,
             count=count,
@@ -324,7 +323,7 @@ class Comparison:
 
     def _find(
         self,
-        check: Any,
+        check: Check,
         case: Case,
         name: str,
         what: str,

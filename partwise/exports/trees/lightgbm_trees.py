@@ -126,14 +126,13 @@ class LightGBMTrees:
 
     def check(self) -> None:
         """Return when each feature is used in one way."""
-        zero = np.unique(self.features[self._missing_is(_MISSING_IS_ZERO)])
-        nan = np.unique(self.features[self._missing_is(_MISSING_IS_NAN)])
-        if len(both := np.intersect1d(zero, nan)):
+        nan = self.features[self._missing_is(_MISSING_IS_NAN)]
+        if len(both := np.intersect1d(self.zero_is_missing, nan)):
             raise ExportRefusedError(
                 f"This LightGBM model takes zeros of the feature {self._names(both)} for missing "
                 "in some trees, and for numbers in others: train it again with one zero_as_missing."
             )
-        numeric = np.unique(self.features[self.is_split & ~self.is_category])
+        numeric = self.features[self.is_split & ~self.is_category]
         if len(both := np.intersect1d(numeric, self.categorical)):
             raise ExportRefusedError(
                 f"This LightGBM model splits the feature {self._names(both)} as a number in some "
