@@ -46,7 +46,9 @@ class Comparison:
         # First, so that a model which gives one value everywhere is noticed with any export.
         self.add_reference(case)
         self._totals["export_cases"] += 1
-        self._totals["export_rows"] += max((_rows(v) for v in case.expected.values()), default=0)
+        self._totals["export_rows"] += max(
+            (len(np.atleast_1d(values)) for values in case.expected.values()), default=0
+        )
         self._findings += _compare_names(case, given)
         for name, expected in case.expected.items():
             if name in given:
@@ -408,10 +410,6 @@ def _compare_names(case: Case, given: Mapping[str, np.ndarray]) -> list[Finding]
             case=case.name,
         )
     ]
-
-
-def _rows(values: np.ndarray) -> int:
-    return len(values) if values.ndim else 1
 
 
 def _place(place: tuple[Any, ...]) -> str:

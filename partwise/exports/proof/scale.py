@@ -24,12 +24,13 @@ class Scale:
 
     def __init__(self, values: Sequence[np.ndarray] = ()) -> None:
         self._places: dict[tuple[int, ...], np.ndarray] = {}
-        every = [_lower_median(_sizes(each).reshape(-1), 1) for each in _by_shape(values).values()]
+        sizes = {shape: _sizes(rows) for shape, rows in _by_shape(values).items()}
+        every = [_lower_median(each.reshape(-1), 1) for each in sizes.values()]
         known = [size for size in every if np.isfinite(size)]
         self.output = float(np.median(known)) if known else 0.0
         """Of the whole output; 0: it has no value that is finite and not zero."""
-        for shape, rows in _by_shape(values).items():
-            found = _lower_median(_sizes(rows), _LEAST_ROWS)
+        for shape, each in sizes.items():
+            found = _lower_median(each, _LEAST_ROWS)
             found = np.where(np.isfinite(found), found, self.output)
             self._places[shape] = np.maximum(found, self.output * _LEAST_FRACTION)
 
@@ -61,7 +62,7 @@ def _by_shape(values: Sequence[np.ndarray]) -> Mapping[tuple[int, ...], np.ndarr
     """Return all rows of one shape in one array, by that shape."""
     grouped: dict[tuple[int, ...], list[np.ndarray]] = {}
     for each in values:
-        rows = each if each.ndim else each.reshape(1)
+        rows = np.atleast_1d(each)
         grouped.setdefault(rows.shape[1:], []).append(rows)
     return {shape: np.concatenate(rows) for shape, rows in grouped.items()}
 

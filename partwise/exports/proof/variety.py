@@ -22,14 +22,15 @@ class Variety:
 
         Odd rows were made to go wrong, and so do not count for its range.
         """
-        self.rows += len(values) if values.ndim else 1
+        values = np.atleast_1d(values)
+        self.rows += len(values)
         if not values.size:
             return
-        rows = values.reshape(len(values) if values.ndim else 1, -1)
+        rows = values.reshape(len(values), -1)
         first = self._first.setdefault(values.shape[1:], rows[0].copy())
         self._differ = self._differ or not bool(np.all(same(rows, first)))
         if values.dtype.kind == "f" and not is_odd:
-            self._widen(values if values.ndim else values.reshape(1))
+            self._widen(values)
 
     def ranges(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the smallest and the largest finite value at each place of a row, in double.
