@@ -185,13 +185,14 @@ class _Maker:
         batched = {name: self.feeds[name] for name in self.batched}
         changed = {**self.feeds, **take_rows(batched, len(pairs))}
         for row, (place, value) in enumerate(pairs):
-            rows = changed[place.input].reshape(len(pairs), -1)
+            # A view, where reshape of an input with its axes in another order would be a copy.
+            one = changed[place.input][row : row + 1]
             if place.element is not None:
-                rows[row, place.element] = value
-            elif is_size and (size := _largest(rows[row])):
-                rows[row] = rows[row].astype(np.float64) / size * value
+                one.flat[place.element] = value
+            elif is_size and (size := _largest(one)):
+                one[...] = one.astype(np.float64) / size * value
             else:
-                rows[row] = value
+                one[...] = value
         return changed
 
 

@@ -58,6 +58,19 @@ def test_each_kind_of_float_is_put_into_places_and_whole_rows(dtype, shape):
     assert zeros[zeros > 0].min() == limits.smallest_subnormal
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
+def test_inputs_with_their_axes_in_another_order_hold_the_same_odd_values(dtype):
+    """As images that a function made of rows with the channels last."""
+    images = (9 * RANDOM.random(size=(5, 4, 3, 2))).astype(dtype)
+    moved, plain = (
+        make_odd_cases(signature(x=x), {"x": x}, total)
+        for x in (images.transpose(0, 3, 1, 2), images.transpose(0, 3, 1, 2).copy())
+    )
+    for one, other in zip(moved, plain, strict=True):
+        assert one.name == other.name
+        np.testing.assert_array_equal(one.feeds["x"], other.feeds["x"])
+
+
 @settings(max_examples=60)
 @given(
     limits=st.tuples(st.integers(-3000, 0), st.integers(9, 10**6)),
