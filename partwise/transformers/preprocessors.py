@@ -1,6 +1,7 @@
 """Real inputs: text and images as the preprocessor beside a model makes them, to compare on."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -230,16 +231,14 @@ def _call(preprocessor: Any, *data: Any, **settings: Any) -> dict[str, np.ndarra
 
 def _tokenize(tokenizer: Any, config: OnnxConfig) -> dict[str, np.ndarray]:
     """Return two sentences as tokens; with choices, each of them followed by either."""
-    # Tokenizers of GPT-2 and others have none, and transformers pads no rows without one.
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     texts: tuple[list[str], ...] = (list(_TEXTS),)
     if _is_choice(config):
         texts = [text for text in _TEXTS for _ in _TEXTS], list(_TEXTS) * _ROWS
     longest = getattr(text_part(config.config), "max_position_embeddings", None)
     # Some models keep two places for themselves.
     limit = {"truncation": True, "max_length": int(longest) - 2} if longest else {}
-    encoded = _call(tokenizer, *texts, padding=True, **limit)
+    with _padding(tokenizer):
+        encoded = _call(tokenizer, *texts, padding=True, **limit)
     found = {name: values.astype(np.int64) for name, values in encoded.items()}
     if _is_choice(config):
         found = {
@@ -252,6 +251,22 @@ def _tokenize(tokenizer: Any, config: OnnxConfig) -> dict[str, np.ndarray]:
     if "attention_mask" in found:
         found["decoder_attention_mask"] = found["attention_mask"]
     return {each: values for each, values in found.items() if each in config.inputs}
+
+
+@contextmanager
+def _padding(tokenizer: Any) -> Iterator[None]:
+    """Let a tokenizer without a token for padding pad, and give it back to its owner without one.
+
+    Those of GPT-2 and others have none, and transformers pads no rows without one.
+    """
+    has_none = tokenizer.pad_token is None
+    if has_none:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    try:
+        yield
+    finally:
+        if has_none:
+            tokenizer.pad_token = None
 
 
 def _process_images(processor: Any, config: OnnxConfig) -> dict[str, np.ndarray]:

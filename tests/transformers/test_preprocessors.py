@@ -13,7 +13,7 @@ from partwise.transformers.checkpoint_export import export_checkpoint
 from partwise.transformers.export import TransformersMismatchError
 from partwise.transformers.feature_choice import config_for
 from partwise.transformers.options import TransformersOptions
-from partwise.transformers.preprocessors import CASE, make_real_inputs
+from partwise.transformers.preprocessors import CASE, make_real_inputs, real_inputs_of
 from tests.lazily import Lazily
 from tests.transformers.tiny_checkpoints import (
     save_checkpoint,
@@ -170,3 +170,14 @@ def test_a_broken_one_is_told_with_the_report(tmp_path):
     for report in (*told, caught.value.report):
         assert "preprocessed" not in report.files[0].cases
         assert [note for note in report.files[0].notes if re.fullmatch(message, note)]
+
+
+def test_the_tokenizer_of_a_caller_stays_without_a_token_for_padding(tmp_path):
+    save_tokenizer(tmp_path, pad_token=None)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    config = config_for(transformers.GPT2Config(**TINY["gpt2"]), "causal-lm")
+
+    (feeds,) = real_inputs_of(tokenizer, config).by_case.values()
+
+    assert 0 < feeds["attention_mask"].mean() < 1, "it padded a row"
+    assert tokenizer.pad_token is None
