@@ -4,6 +4,8 @@ from collections.abc import Collection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from partwise.errors import InputError
+from partwise.transformers.checkpoint_files import weights_in
 from partwise.transformers.checkpoints import Checkpoint, OwnConfig, open_checkpoint
 from partwise.transformers.export import TransformersMismatchError, existing, export, place, writing
 from partwise.transformers.options import TransformersOptions
@@ -30,6 +32,7 @@ def export_checkpoint(
         own_config: What the model takes and gives, where it is not in the table of architectures.
 
     Raises:
+        InputError: The output has the suffix of another format, or holds another model's weights.
         CheckpointError: The model cannot be read.
         UnknownModelTypeError: Its architecture is not in the table.
         UnknownFeatureError: Its architecture has no such feature.
@@ -42,14 +45,29 @@ def export_checkpoint(
         >>> export_checkpoint("models/bert", "default", Path("onnx"))  # doctest: +SKIP
     """
     options = options or TransformersOptions()
-    checkpoint = open_checkpoint(name, feature, options, own_config)
+    # Before the weights are read, which may have gigabytes.
     folder, file_name = place(output, options)
-    if folder / file_name == output:
+    is_file = folder / file_name == output
+    if not is_file:
+        _refuse_another_model(folder, name)
+    checkpoint = open_checkpoint(name, feature, options, own_config)
+    if is_file:
         return _export(checkpoint, output, options)
     with writing(output), TemporaryDirectory(prefix=".partwise-", dir=existing(folder)) as draft:
         # Before the export: a full disk shows here, and to move them then takes no room.
         copies = checkpoint.save_beside(Path(draft))
         return _export(checkpoint, output, options, copies)
+
+
+def _refuse_another_model(folder: Path, name: str) -> None:
+    """Refuse to write where another checkpoint lies: its configuration would be replaced."""
+    weights = weights_in(folder)
+    if weights is not None and folder.resolve() != Path(name).expanduser().resolve():
+        raise InputError(
+            f"The folder {folder} holds another model than {name} ({weights.name}), whose "
+            "config.json and tokenizer the export would replace: name another folder, or the path "
+            "of one file."
+        )
 
 
 def _export(

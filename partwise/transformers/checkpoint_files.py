@@ -107,7 +107,7 @@ def find_weights(name: str, folder: Path) -> None:
             _fetch(name, parts, revision=folder.name)
             if all((folder / part).is_file() for part in parts):
                 break
-    found = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), None)
+    found = weights_in(folder)
     if found is None:
         raise CheckpointError(_no_weights(folder))
     if found.suffix != ".json":
@@ -120,6 +120,11 @@ def find_weights(name: str, folder: Path) -> None:
             f"with weights that {found.name} names; {names_in_words(missing)} "
             f"{'is' if len(missing) == 1 else 'are'} missing. Copy or download it again."
         )
+
+
+def weights_in(folder: Path) -> Path | None:
+    """Return the weights that torch reads in a folder, of several files their index, or None."""
+    return next((folder / name for name in _WEIGHTS if (folder / name).is_file()), None)
 
 
 def _parts_of(index: Path) -> list[str]:

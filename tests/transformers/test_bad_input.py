@@ -13,6 +13,7 @@ import pytest
 
 from partwise.errors import (
     CheckpointError,
+    InputError,
     OpsetError,
     PartwiseError,
     StoreError,
@@ -240,3 +241,16 @@ def test_an_output_below_a_file_is_refused(bert, tmp_path):
     with pytest.raises(StoreError, match="taken is a file"):
         export_checkpoint(str(bert), CLASSIFIER, tmp_path / "taken" / "onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_another_checkpoint_is_not_written_over(bert, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(bert, other)
+    (other / "vocab.txt").write_text("its own")
+    before = {path.name: path.read_bytes() for path in other.iterdir()}
+    with pytest.raises(InputError, match=r"holds another model than .* \(model\.safetensors\)"):
+        export_checkpoint(str(bert), CLASSIFIER, other)
+    assert {path.name: path.read_bytes() for path in other.iterdir()} == before
+    # Its own folder is none of another model: what is wrong here is the feature.
+    with pytest.raises(UnknownFeatureError, match="no feature 'fill'"):
+        export_checkpoint(str(bert), "fill", bert.parent / "made" / ".." / "bert")
