@@ -18,7 +18,7 @@ from partwise.transformers import loading
 from partwise.transformers.all_outputs import FORMATS_OF_ALL, with_all_outputs
 from partwise.transformers.checkpoint_files import find_checkpoint, read_config
 from partwise.transformers.checkpoints import Checkpoint, OwnConfig, open_checkpoint
-from partwise.transformers.export import LIBRARIES, prefill_name, report_file
+from partwise.transformers.export import LIBRARIES, format_by_name, prefill_name, report_file
 from partwise.transformers.feature_choice import architecture_of, config_for
 from partwise.transformers.installed import check_installed
 from partwise.transformers.onnx_config import OnnxConfig
@@ -28,12 +28,6 @@ from partwise.transformers.report import ExportReport, FileReport
 from partwise.transformers.torch_programs import fixed_to, with_neuron_tolerance
 from partwise.transformers.traced_sizes import TOKEN_AXES, sizes_in_words, traced_sizes
 
-_FORMATS: dict[str, TransformersFormat] = {
-    ".onnx": "onnx",
-    ".pt2": "pt2",
-    ".neuron.pt": "neuron",
-    ".pt": "torchscript",
-}
 _OPTION_OF_AXIS = {"batch": "batch_size", **dict.fromkeys(TOKEN_AXES, "sequence_length")}
 """The options that fix the size of an axis, by its name."""
 
@@ -51,16 +45,6 @@ class _Graph:
     """Whether it multiplies integers."""
     signature: Signature | None = None
     """Of what is not an ONNX file."""
-
-
-def format_of(file: Path) -> TransformersFormat:
-    """Return the format of an export by its name."""
-    for suffix, name in _FORMATS.items():
-        if file.name.endswith(suffix):
-            return name
-    raise InputError(
-        f"The file {file} is not an export by its name, which ends in .onnx, .pt or .pt2."
-    )
 
 
 def check_export(
@@ -91,7 +75,12 @@ def check_export(
     """
     check_installed()
     start = time.monotonic()
-    options = (options or TransformersOptions()).model_copy(update={"format": format_of(file)})
+    form = format_by_name(file)
+    if form is None:
+        raise InputError(
+            f"The file {file} is not an export by its name, which ends in .onnx, .pt or .pt2."
+        )
+    options = (options or TransformersOptions()).model_copy(update={"format": form})
     if not file.is_file():
         raise InputError(f"There is no file {file}.")
     graph = _read_graph(file, options.format)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -208,18 +208,29 @@ def prefill_name(file_name: str) -> str:
 
 def place(output: Path, options: TransformersOptions) -> tuple[Path, str]:
     """Return the folder that is written to, and the name of the model's file in it."""
-    default = SERDES[options.format]().filename
-    if output.suffix == Path(default).suffix:
-        return output.parent, output.name
-    if output.suffix in _SUFFIXES:
+    named = format_by_name(output)
+    if named is None or output.is_dir():
+        return output, SERDES[options.format]().filename
+    if named != options.format:
+        (suffix,) = (each for each, form in _SUFFIXES.items() if form == options.format)
         raise InputError(
             f"{output} has the suffix of another format than {options.format!r}: end it in "
-            f"{Path(default).suffix}, or name a folder."
+            f"{suffix}, or name a folder."
         )
-    return output, default
+    return output.parent, output.name
 
 
-_SUFFIXES = {Path(SERDES[name]().filename).suffix for name in get_args(TransformersFormat)}
+_SUFFIXES: dict[str, TransformersFormat] = {
+    ".onnx": "onnx",
+    ".pt2": "pt2",
+    ".neuron.pt": "neuron",
+    ".pt": "torchscript",
+}
+
+
+def format_by_name(file: Path) -> TransformersFormat | None:
+    """Return the format of an export by its name; None: it is that of none."""
+    return next((form for suffix, form in _SUFFIXES.items() if file.name.endswith(suffix)), None)
 
 
 def existing(folder: Path) -> Path:

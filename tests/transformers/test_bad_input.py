@@ -21,7 +21,7 @@ from partwise.errors import (
     UnknownModelTypeError,
 )
 from partwise.transformers.checkpoint_export import export_checkpoint
-from partwise.transformers.export import writing
+from partwise.transformers.export import place, writing
 from partwise.transformers.options import TransformersOptions
 from tests.transformers.tiny_checkpoints import save_checkpoint, save_tokenizer
 
@@ -254,3 +254,16 @@ def test_another_checkpoint_is_not_written_over(bert, tmp_path):
     # Its own folder is none of another model: what is wrong here is the feature.
     with pytest.raises(UnknownFeatureError, match="no feature 'fill'"):
         export_checkpoint(str(bert), "fill", bert.parent / "made" / ".." / "bert")
+
+
+def test_the_name_of_a_file_says_its_format(tmp_path):
+    neuron = TransformersOptions(format="neuron")
+    with pytest.raises(InputError, match=r"end it in \.neuron\.pt, or name a folder"):
+        place(tmp_path / "made.pt", neuron)
+    with pytest.raises(InputError, match=r"end it in \.onnx, or name a folder"):
+        place(tmp_path / "made.pt2", TransformersOptions())
+    assert place(tmp_path / "a.neuron.pt", neuron) == (tmp_path, "a.neuron.pt")
+    assert place(tmp_path / "v1.0", neuron) == (tmp_path / "v1.0", "model.neuron.pt")
+    folder = tmp_path / "old.onnx"
+    folder.mkdir()
+    assert place(folder, TransformersOptions()) == (folder, "model.onnx")
