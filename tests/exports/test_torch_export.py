@@ -261,6 +261,22 @@ def test_outputs_have_the_names_that_the_module_gives(function, names):
     assert description.signature.prediction == names[0]
 
 
+def test_an_input_may_have_a_name_that_torch_gives_to_a_value_of_its_own(tmp_path):
+    model = models.Function(lambda x: torch.cat([x, 2 * x], 1) + 1)
+    exported = export(model, {"cat": models.FEEDS["x"]}, tmp_path / "model.onnx")
+
+    onnx.checker.check_model(exported.path, full_check=True)
+    exported.check(atol=1e-6)
+
+
+def test_an_input_that_has_the_name_of_an_output_or_none_is_refused():
+    for name in ("x", ""):
+        with pytest.raises(ExportRefusedError, match=f"'{name}' cannot be the name of an input"):
+            EXPORTER.describe(
+                models.Function(lambda x: {"x": x}), models.ROWS, {name: models.FEEDS["x"]}, FULL
+            )
+
+
 @pytest.mark.parametrize(
     ("feeds", "said"),
     [

@@ -22,6 +22,7 @@ from partwise.exports.keras.models import (
     silence,
 )
 from partwise.exports.networks import is_close, refusing
+from partwise.exports.onnx.graph import refuse_names
 from partwise.exports.onnx.node_order import nodes_of, put_in_order
 from partwise.exports.onnx.quantization import lower_precision, optimize
 from partwise.exports.protocol import ModelDescription
@@ -74,6 +75,7 @@ class KerasOnnxExporter:
                 f"from {OPSETS[0]} to {OPSETS[-1]}, or leave it out."
             )
         described = describe_model(model, rows, feeds, options)
+        refuse_names(described.signature.inputs, described.signature.outputs)
         return replace(described, opset=options.opset or OPSETS[-1])
 
     def write(

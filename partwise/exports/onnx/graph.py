@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from partwise.errors import ExportRefusedError
 from partwise.exports.onnx.tree_ensemble import DOMAIN, DOMAIN_VERSION
 from partwise.models.onnx_files import save_onnx
 from partwise.models.signature import Signature, Tensor
@@ -113,6 +114,21 @@ class Graph:
             ir_version=helper.find_min_ir_version_for(imports),
         )
         save_onnx(model, self._signature, file_path)
+
+
+def refuse_names(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+    """Refuse names of inputs that a graph cannot have, in which no two values share one.
+
+    Raises:
+        ExportRefusedError: An input has the name of an output, or none.
+    """
+    taken = [tensor.name for tensor in outputs]
+    if unfit := [each.name for each in inputs if each.name in taken or not each.name]:
+        raise ExportRefusedError(
+            f"{unfit[0]!r} cannot be the name of an input, since outputs are named "
+            f"{' and '.join(taken)} and no name is empty: rename it. Columns have no names in the "
+            'file with input_layout="tensor".'
+        )
 
 
 def _value_info(tensor: Tensor) -> Any:

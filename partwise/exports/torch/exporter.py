@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from partwise.errors import ExportRefusedError
 from partwise.exports.networks import refusing
+from partwise.exports.onnx.graph import refuse_names
 from partwise.exports.onnx.quantization import lower_precision, optimize
 from partwise.exports.protocol import ModelDescription
 from partwise.exports.torch.capture import capture, capturing
@@ -49,6 +50,7 @@ class TorchOnnxExporter:
         """See `describe_module`; raises what it raises."""
         self.check(options)
         described = describe_module(model, rows, feeds, options)
+        refuse_names(described.signature.inputs, described.signature.outputs)
         return replace(described, opset=options.opset or OPSET)
 
     def write(
@@ -89,12 +91,13 @@ class TorchOnnxExporter:
 def _translate(model: Any, description: ModelDescription, sample: Feeds) -> Any:
     """Return the module as a `torch.onnx.ONNXProgram`."""
     import torch
+    from onnx_ir.passes.common import NameFixPass
 
     list_operators_once()
     signature = description.signature
     captured = capture(model, signature, sample)
     with refusing(f"torch.onnx.export does not translate {signature.model_type}"), capturing(model):
-        return torch.onnx.export(
+        program = torch.onnx.export(
             captured,
             dynamo=True,
             input_names=[tensor.name for tensor in signature.inputs],
@@ -102,6 +105,9 @@ def _translate(model: Any, description: ModelDescription, sample: Feeds) -> Any:
             opset_version=description.opset,
             verbose=False,
         )
+    # torch names inputs and outputs without a look at the names that it gave values of its own.
+    NameFixPass()(program.model)
+    return program
 
 
 def _check(graph: Any, description: ModelDescription) -> None:

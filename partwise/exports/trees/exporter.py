@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from partwise.errors import ExportRefusedError
+from partwise.exports.onnx.graph import refuse_names
 from partwise.models.export_options import ExportOptions, refuse_optimization
 from partwise.models.signature import (
     Feature,
@@ -64,13 +65,7 @@ class TreeModel:
             if feeds is None
             else (self._given_matrix(feeds),)
         )
-        taken = [tensor.name for tensor in outputs]
-        if unfit := [each.name for each in inputs if each.name in taken or not each.name]:
-            raise ExportRefusedError(
-                f"The column {unfit[0]!r} cannot be the name of an input, since outputs are named "
-                f"{' and '.join(taken)} and no name is empty: rename it, or pass "
-                'input_layout="tensor".'
-            )
+        refuse_names(inputs, outputs)
         return Signature(
             inputs=inputs,
             outputs=outputs,
