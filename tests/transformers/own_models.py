@@ -33,3 +33,19 @@ class WithOwnGradient(transformers.BertForSequenceClassification):
         found = super().forward(input_ids, **inputs)
         found.logits = Doubled.apply(found.logits)
         return found
+
+
+class WithNothingFilledIn(transformers.PreTrainedModel):
+    """It has to be given the mask."""
+
+    config_class = transformers.BertConfig
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.embedded = torch.nn.Embedding(config.vocab_size, 8)
+        self.post_init()
+
+    def forward(self, input_ids: Any, attention_mask: Any, return_dict: bool = True) -> Any:
+        assert return_dict
+        found = self.embedded(input_ids) * attention_mask[..., None]
+        return transformers.modeling_outputs.BaseModelOutput(last_hidden_state=found)

@@ -19,6 +19,7 @@ from partwise.transformers.check import check_export
 from partwise.transformers.checkpoint_export import export_checkpoint
 from partwise.transformers.export import TransformersMismatchError, export
 from partwise.transformers.feature_choice import config_for
+from partwise.transformers.features import TOKENS
 from partwise.transformers.flat_model import run_model
 from partwise.transformers.onnx_config import OnnxConfig
 from partwise.transformers.options import TransformersOptions
@@ -472,6 +473,25 @@ def test_a_model_that_adds_nothing_for_no_types_has_to_be_given_them(tmp_path):
     schema = str(loaded_by_torch(tmp_path / FILES["torchscript"]).forward.schema)
 
     assert "Tensor input_ids, Tensor attention_mask, Tensor token_type_ids)" in schema
+
+
+class MaskedTextOnnxConfig(OnnxConfig):
+    """Of a model that is in no table."""
+
+    inputs = dict.fromkeys(("input_ids", "attention_mask"), TOKENS)
+
+
+def test_a_model_of_ones_own_that_fills_nothing_in_is_traced_with_all_inputs(tmp_path):
+    config = transformers.BertConfig(**TINY["bert"])
+    model = models.WithNothingFilledIn(config).eval()
+    options = TransformersOptions(format="torchscript", sequence_length=8)
+
+    report = export(model, MaskedTextOnnxConfig(config), tmp_path / "out", options)
+
+    assert report.is_right
+    program = TorchScriptModel.from_file(str(tmp_path / "out" / "model.ts.pt")).program
+    with pytest.raises(RuntimeError, match="missing value for argument 'attention_mask'"):
+        program(torch.ones((1, 8), dtype=torch.int64))
 
 
 def test_an_output_of_weights_that_are_missing_is_left_out(tmp_path):
