@@ -94,5 +94,20 @@ class Attention(torch.nn.Module):
         return self.attention(x, x, x, need_weights=False)[0]
 
 
+class Turned(torch.nn.Module):
+    """With complex numbers, as rotary embeddings of positions have them."""
+
+    def __init__(self, dtype: torch.dtype = torch.complex64) -> None:
+        super().__init__()
+        self.register_buffer(
+            "turns", torch.polar(torch.ones(2), torch.tensor([0.5, 0.7])).to(dtype)
+        )
+        self.layer = torch.nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], 2, 2))
+        return self.layer(torch.view_as_real(pairs * self.turns).flatten(-2))
+
+
 def branch(x: torch.Tensor) -> torch.Tensor:
     return x * 2 if x.sum() > 0 else -x

@@ -92,9 +92,17 @@ def run_module(model: Any, signature: Signature, feeds: Feeds) -> Outputs:
 
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:
-    """Return a module's parameters and buffers by name, as views, and what is folded of them."""
-    named = (*model.named_parameters(), *model.named_buffers())
-    return {name: values.detach().numpy() for name, values in named} | folded_weights(model)
+    """Return a module's parameters and buffers by name, as views, and what is folded of them.
+
+    Of complex ones the pairs of numbers, parts of which a file has.
+    """
+    import torch
+
+    weights = {}
+    for name, values in (*model.named_parameters(), *model.named_buffers()):
+        plain = values.detach().resolve_conj()
+        weights[name] = (torch.view_as_real(plain) if plain.is_complex() else plain).numpy()
+    return weights | folded_weights(model)
 
 
 @contextmanager

@@ -45,6 +45,7 @@ MODELS = {
     "encoder": lambda: torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True),
     "norms": lambda: torch.nn.Sequential(torch.nn.LayerNorm(4), torch.nn.Linear(4, 4)),
     "embedding": lambda: torch.nn.Embedding(50, 3),
+    "complex numbers": lambda: models.Turned(),
 }
 LARGE = {"large": lambda: torch.nn.Linear(4, 1000)}
 
@@ -97,7 +98,7 @@ def alter(path: str, change) -> None:
     raise AssertionError("nothing was changed")
 
 
-QUICK = {"linear", "lstm", "attention", "embedding"}
+QUICK = {"linear", "lstm", "attention", "embedding", "complex numbers"}
 ALL = pytest.mark.parametrize("name", quick_and_slow(QUICK, MODELS))
 
 
@@ -111,6 +112,13 @@ def test_all_weights_of_a_file_are_found_in_its_model(name, written):
     numbers = sum(values.numel() for values in model.parameters())
     # Biases of zero that ONNX wants and a model lacks are not weights of it.
     assert proof.metrics["export_weight_values_proved"] >= numbers
+
+
+def test_a_model_of_double_complex_numbers_is_looked_through(written):
+    model, path = written("complex numbers")
+    model.register_buffer("unused", torch.ones(3, dtype=torch.complex128))
+    proof = prove_weights(path, EXPORTER.weights(model))
+    assert (proof.findings, proof.notes) == ((), ())
 
 
 @ALL
