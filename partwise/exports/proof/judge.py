@@ -64,7 +64,7 @@ class JudgeProcess:
     @contextmanager
     def _ending_after(self, limit_s: float) -> Iterator[None]:
         # A thread, since a runtime that hangs answers to nothing but its end.
-        timer = threading.Timer(limit_s, self._end_late)
+        timer = threading.Timer(min(limit_s, threading.TIMEOUT_MAX), self._end_late)
         timer.daemon = True
         timer.start()
         try:

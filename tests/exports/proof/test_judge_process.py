@@ -175,6 +175,11 @@ def test_a_file_that_takes_too_long_is_a_finding(path):
     assert judge(right.save(path), right.expectation, right.cases).findings == ()
 
 
+def test_there_may_be_no_limit(path):
+    example = linear().expecting(timeout_s=float("inf"))
+    assert judge(example.save(path), example.expectation, example.cases).findings == ()
+
+
 def test_a_judge_that_died_between_two_files_is_replaced(path):
     example = linear()
     judge(example.save(path), example.expectation, example.cases)
