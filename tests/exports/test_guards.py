@@ -25,6 +25,7 @@ from partwise.exports.torch.exporter import TorchOnnxExporter
 from partwise.models.export_options import ExportOptions
 from partwise.models.guards import GUARDS_KEY, Guard, guards_of_metadata, to_metadata
 from partwise.models.onnx_model import OnnxModel
+from partwise.models.signature import Tensor
 from tests.lazily import Lazily
 from tests.thoroughness import quick_and_slow
 
@@ -251,6 +252,15 @@ def test_guards_of_a_second_round_stand_beside_the_first(tmp_path):
     for value in (np.nan, 5.0):
         with pytest.raises(InputError, match="The model refuses"):
             model.run({"x": np.full((2, 6), value, np.float32)})
+
+
+def test_text_beside_a_guarded_input_needs_none(tmp_path):
+    """As an exporter of one's own may take it."""
+    proved = Proved("mlp", tmp_path)
+    signature = proved.description.signature
+    text = Tensor(name="kind", dtype="string", shape=(None, 1))
+    mixed = signature.model_copy(update={"inputs": (*signature.inputs, text)})
+    assert add_guards(proved.path, [Guard(input="x", refuses="nan")], mixed)
 
 
 def test_operators_too_old_for_guards_are_left_alone(tmp_path):

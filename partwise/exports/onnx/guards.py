@@ -36,10 +36,10 @@ def add_guards(file_path: str, guards: Sequence[Guard], signature: Signature) ->
     opset = versions.get("", versions.get("ai.onnx", 0))
     if opset < _OPSET:
         return False
-    dtypes = {tensor.name: np.dtype(tensor.dtype) for tensor in signature.inputs}
+    dtypes = {tensor.name: tensor.dtype for tensor in signature.inputs}
     for name in dict.fromkeys(guard.input for guard in guards):
         of_input = [guard for guard in guards if guard.input == name]
-        _guard_input(model.graph, name, dtypes[name], of_input, opset)
+        _guard_input(model.graph, name, np.dtype(dtypes[name]), of_input, opset)
     entries = {entry.key: entry.value for entry in model.metadata_props}
     given = entries.pop(GUARDS_KEY, "[]")
     entries[GUARDS_KEY] = given[:-1] + ", " * (given != "[]") + to_metadata(guards)[1:]
