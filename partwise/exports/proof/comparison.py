@@ -170,9 +170,9 @@ class Comparison:
         allowed = self._expectation.tolerance.allowed(np.where(finite, wanted, 0), scale)
         if case.kind == "odd":
             # Numbers that no data have cancel each other out: it is their size that rounds.
-            largest = np.where(finite, np.abs(wanted), 0).reshape(len(wanted), -1).max(1, initial=0)
-            shape = (len(wanted), *[1] * (wanted.ndim - 1))
-            allowed = allowed + self._expectation.tolerance.scaled * largest.reshape(shape)
+            sizes, axes = np.where(finite, np.abs(wanted), 0), tuple(range(1, wanted.ndim))
+            largest = sizes.max(axis=axes, keepdims=True, initial=0)
+            allowed = allowed + self._expectation.tolerance.scaled * largest
         beyond = difference > allowed
         n_beyond = int(np.count_nonzero(beyond))
         self._totals["export_differing"] += n_beyond + n_elsewhere

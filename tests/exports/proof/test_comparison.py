@@ -53,6 +53,15 @@ def test_anything_equals_itself(values):
     assert verdict.metrics["export_max_abs_diff"] == 0
 
 
+@pytest.mark.parametrize("kind", ["real", "odd"])
+def test_an_output_without_rows_is_compared(kind):
+    comparison = Comparison(EXPECTATION)
+    case = Case(name="c", feeds={}, expected={"y": np.array(1.0)}, kind=kind)
+    comparison.add(case, {"y": np.array(2.0)})
+    (finding,) = comparison.verdict().findings
+    assert "by 1 at most, at its one value" in finding.message
+
+
 def test_differences_of_the_largest_numbers_are_told_relatively():
     expected, given = np.array([1e30, 2.0]), np.array([1e30 * (1 + 1e-6), 2.0 + 1e-7])
     for kind, largest in (("odd", 0.0), ("real", 1e24)):
