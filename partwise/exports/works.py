@@ -343,8 +343,8 @@ def _made(inputs: Inputs, rows: pa.Table, model: Any, context: PartitionContext)
             f"example_inputs= returned a {type(made).__name__}: return a mapping of the "
             'model\'s input names to numpy arrays, such as {"input": matrix}.'
         )
-    feeds: Feeds = made
-    return feeds
+    # Libraries take the bytes of an array as they are, and of this machine's order.
+    return {name: np.asarray(each, each.dtype.newbyteorder("=")) for name, each in made.items()}
 
 
 def _signature(path: str) -> Signature:

@@ -32,3 +32,17 @@ def test_a_native_file_takes_rows_by_name_only():
     made = {"input": np.zeros((2, 1))}
     with pytest.raises(ExportRefusedError, match="leave example_inputs= out"):
         NativeExporter().describe(None, ROWS, made, ExportOptions())
+
+
+def test_inputs_have_the_byte_order_of_the_machine():
+    """LightGBM and onnxruntime take the bytes as they are."""
+    matrix = np.array([[1.5], [2.5]])
+    proof = Proof(
+        validation=ValidationOptions(),
+        rows=ComparedRows(trainer=None, most=10),
+        exporter=None,
+        inputs=lambda data, model, context: {"input": matrix.astype(">f8")},
+    )
+    made = proof.feeds(ROWS, SimpleNamespace(model=None), None)["input"]
+    assert made.dtype.str == "<f8"
+    np.testing.assert_array_equal(made, matrix)
