@@ -233,6 +233,10 @@ class ExportMismatchError(PartwiseError):
         self.check = check
         self.metrics = dict(metrics)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without __init__, which takes more than the message, and other things in derived classes.
+        return type(self).__new__, (type(self), *self.args), self.__dict__
+
 
 class IntegrityError(PartwiseError):
     """Bytes read from the store differ from their checksum."""

@@ -1,6 +1,7 @@
 """Bad input: one line that says what is wrong, and nothing left behind."""
 
 import json
+import pickle
 import re
 import resource
 import shutil
@@ -20,9 +21,11 @@ from partwise.errors import (
     UnknownFeatureError,
     UnknownModelTypeError,
 )
+from partwise.exports.proof.verdict import Finding, Verdict
 from partwise.transformers.checkpoint_export import export_checkpoint
-from partwise.transformers.export import place, writing
+from partwise.transformers.export import TransformersMismatchError, place, writing
 from partwise.transformers.options import TransformersOptions
+from partwise.transformers.report import ExportReport
 from tests.transformers.tiny_checkpoints import save_checkpoint, save_tokenizer
 
 CLASSIFIER = "sequence-classification"
@@ -267,3 +270,15 @@ def test_the_name_of_a_file_says_its_format(tmp_path):
     folder = tmp_path / "old.onnx"
     folder.mkdir()
     assert place(folder, TransformersOptions()) == (folder, "model.onnx")
+
+
+def test_a_mismatch_reaches_another_process_with_its_report():
+    made = {"model_type": "bert", "feature": "default", "format": "onnx", "opset": 18}
+    report = ExportReport(**made, seconds=1, versions={}, files=())
+    finding = Finding(check="values", message="It differs.")
+    error = TransformersMismatchError(report, Verdict(findings=(finding,), metrics={"rows": 2.0}))
+    error.add_note("partition a")
+    found = pickle.loads(pickle.dumps(error))
+    assert (type(found), str(found), found.check) == (type(error), "It differs.", "values")
+    assert (found.metrics, found.report) == ({"rows": 2.0}, report)
+    assert found.__notes__ == ["partition a"]
