@@ -63,6 +63,11 @@ def resolve_exporter(exporter: Exporter | str) -> Exporter | None:
     if exporter == "":
         return None
     made = resolve_trainer(exporter)() if isinstance(exporter, str) else exporter
+    if isinstance(made, type):
+        # A class has the methods too.
+        raise FunctionError(
+            f"exporter={exporter!r} is a class: give an exporter, such as {made.__name__}()."
+        )
     if not isinstance(made, Exporter):
         raise FunctionError(
             f"exporter={exporter!r} is a {type(made).__name__}, which lacks describe, write or "

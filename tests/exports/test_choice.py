@@ -52,3 +52,7 @@ def test_an_exporter_of_ones_own_is_given_or_named():
     assert resolve_exporter("tests.exports.ridge_exporter:make") == RidgeExporter()
     with pytest.raises(FunctionError, match="lacks describe, write or predict"):
         resolve_exporter("time:time")
+    with pytest.raises(
+        FunctionError, match=r"is a class: give an exporter, such as RidgeExporter\(\)"
+    ):
+        resolve_exporter(RidgeExporter)
