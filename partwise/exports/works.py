@@ -337,8 +337,8 @@ class ValidateWork:
 def _made(inputs: Inputs, rows: pa.Table, model: Any, context: PartitionContext) -> Feeds:
     """Return what the user's function makes of rows."""
     made: Any = inputs(DataConnector(rows), model, context)
-    named = isinstance(made, Mapping) and len(made) > 0
-    if not named or not all(isinstance(value, np.ndarray) for value in made.values()):
+    is_named = isinstance(made, Mapping) and all(isinstance(name, str) for name in made)
+    if not is_named or not made or not all(isinstance(v, np.ndarray) for v in made.values()):
         raise InputError(
             f"example_inputs= returned a {type(made).__name__}: return a mapping of the "
             'model\'s input names to numpy arrays, such as {"input": matrix}.'

@@ -14,7 +14,9 @@ from partwise.models.export_options import ExportOptions, ValidationOptions
 ROWS = pa.table({"x": [1.0, 2.0]})
 
 
-@pytest.mark.parametrize("made", [np.zeros((2, 1)), None, {}, {"input": [1.0, 2.0]}])
+@pytest.mark.parametrize(
+    "made", [np.zeros((2, 1)), None, {}, {"input": [1.0, 2.0]}, {0: np.zeros((2, 1))}]
+)
 def test_inputs_that_are_no_named_arrays_are_refused(made):
     proof = Proof(
         validation=ValidationOptions(),
