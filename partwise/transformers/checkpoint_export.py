@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from partwise.errors import InputError
-from partwise.transformers.checkpoint_files import weights_in
+from partwise.transformers.checkpoint_files import local_path, weights_in
 from partwise.transformers.checkpoints import Checkpoint, OwnConfig, open_checkpoint
 from partwise.transformers.export import TransformersMismatchError, existing, export, place, writing
 from partwise.transformers.options import TransformersOptions
@@ -62,7 +62,7 @@ def export_checkpoint(
 def _refuse_another_model(folder: Path, name: str) -> None:
     """Refuse to write where another checkpoint lies: its configuration would be replaced."""
     weights = weights_in(folder)
-    if weights is not None and folder.resolve() != Path(name).expanduser().resolve():
+    if weights is not None and folder.resolve() != local_path(name).resolve():
         raise InputError(
             f"The folder {folder} holds another model than {name} ({weights.name}), whose "
             "config.json and tokenizer the export would replace: name another folder, or the path "

@@ -5,6 +5,7 @@ is said at once.
 """
 
 import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -43,6 +44,12 @@ _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _LONGEST = 300
 
 
+def local_path(name: str) -> Path:
+    """Return the path that the name of a checkpoint is, if it is one: ~ is the home directory."""
+    # Path.expanduser raises where there is no such user.
+    return Path(os.path.expanduser(name))
+
+
 def find_checkpoint(name: str, *, trusts_code: bool = False) -> Path:
     """Return the directory of a checkpoint.
 
@@ -51,7 +58,7 @@ def find_checkpoint(name: str, *, trusts_code: bool = False) -> Path:
     Raises:
         CheckpointError: There is no such directory, nor could a model of this ID be fetched.
     """
-    path = Path(name).expanduser()
+    path = local_path(name)
     if path.is_dir():
         return path
     if path.exists():
@@ -97,7 +104,7 @@ def find_weights(name: str, folder: Path) -> None:
     Raises:
         CheckpointError: There are none, or not all of them.
     """
-    if not Path(name).expanduser().is_dir():
+    if not local_path(name).is_dir():
         for weights in _WEIGHTS:
             is_index = weights.endswith(".json")
             if is_index and not (folder / weights).is_file():

@@ -1,12 +1,11 @@
 """FeaturesManager: the look-ups of `transformers.onnx` in version 4, by its names, in our table."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar
 
 from partwise.errors import InputError
 from partwise.transformers.architectures import ARCHITECTURES, Architecture
-from partwise.transformers.checkpoint_files import find_checkpoint, find_weights
+from partwise.transformers.checkpoint_files import find_checkpoint, find_weights, local_path
 from partwise.transformers.checkpoints import open_checkpoint
 from partwise.transformers.feature_choice import architecture_of, check_feature
 from partwise.transformers.features import WITH_PAST, feature_of
@@ -56,7 +55,7 @@ class FeaturesManager:
         """Return "pt", of a folder after a look at its weights: transformers 5 has torch only."""
         if framework is not None:
             _check_framework(framework)
-        elif Path(model).expanduser().is_dir():
+        elif local_path(model).is_dir():
             find_weights(model, find_checkpoint(model))
         return "pt"
 

@@ -323,7 +323,9 @@ def test_what_is_not_installed_is_named(bert, monkeypatch):
         open_checkpoint(str(bert), CLASSIFIER, OPTIONS)
 
 
-@pytest.mark.parametrize("name", ["models/bret", "./bret", "a/b/c", "/nowhere/at/all"])
+@pytest.mark.parametrize(
+    "name", ["models/bret", "./bret", "a/b/c", "/nowhere/at/all", "~no-such-user/bert"]
+)
 def test_a_mistaken_path_is_not_taken_for_an_id(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models" / "bert").mkdir(parents=True)
