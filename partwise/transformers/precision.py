@@ -15,9 +15,14 @@ _LARGEST_BYTES = 4_000_000_000
 
 
 def check_precision(model: Any) -> None:
-    """Return when a model has single precision."""
+    """Return when a model has single precision, on the CPU."""
     import torch
 
+    if elsewhere := {str(weights.device) for weights in model.parameters()} - {"cpu"}:
+        raise ExportRefusedError(
+            f"{type(model).__name__} has weights on {', '.join(sorted(elsewhere))}: export "
+            "model.cpu()."
+        )
     dtypes = {weights.dtype for weights in model.parameters() if weights.is_floating_point()}
     if others := sorted(str(dtype) for dtype in dtypes - {torch.float32}):
         raise ExportRefusedError(

@@ -14,6 +14,7 @@ import pytest
 
 from partwise.errors import (
     CheckpointError,
+    ExportRefusedError,
     InputError,
     OpsetError,
     PartwiseError,
@@ -23,10 +24,12 @@ from partwise.errors import (
 )
 from partwise.exports.proof.verdict import Finding, Verdict
 from partwise.transformers.checkpoint_export import export_checkpoint
-from partwise.transformers.export import TransformersMismatchError, place, writing
+from partwise.transformers.export import TransformersMismatchError, export, place, writing
+from partwise.transformers.feature_choice import config_for
 from partwise.transformers.options import TransformersOptions
 from partwise.transformers.report import ExportReport
 from tests.transformers.tiny_checkpoints import save_checkpoint, save_tokenizer
+from tests.transformers.tiny_models import tiny_model
 
 CLASSIFIER = "sequence-classification"
 
@@ -282,3 +285,10 @@ def test_a_mismatch_reaches_another_process_with_its_report():
     assert (type(found), str(found), found.check) == (type(error), "It differs.", "values")
     assert (found.metrics, found.report) == ({"rows": 2.0}, report)
     assert found.__notes__ == ["partition a"]
+
+
+def test_a_model_that_is_not_on_the_cpu_is_refused(tmp_path):
+    model = tiny_model("bert", "default", one_layer=True).to("meta")
+    with pytest.raises(ExportRefusedError, match=r"has weights on meta: export model\.cpu\(\)"):
+        export(model, config_for(model.config, "default"), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
