@@ -62,7 +62,9 @@ def make_real_inputs(
         CheckpointError: The named preprocessor is not there or does not work, or what it makes is
             nothing for this model.
     """
-    if not _may_have_any(config, options):
+    # What goes on after an encoder takes no text, and the sizes of neuron are fixed.
+    goes_on = isinstance(config, OnnxSeq2SeqConfigWithPast) and config.use_past
+    if goes_on or options.preprocessor == "none" or options.format == "neuron":
         return Preprocessed()
     makers, problems = _open(folder, config, options)
     is_named = options.preprocessor != "auto"
@@ -117,12 +119,6 @@ def _make(
             for kind, problem in problems.items()
         ),
     )
-
-
-def _may_have_any(config: OnnxConfig, options: TransformersOptions) -> bool:
-    # What goes on after an encoder takes no text, and the sizes of neuron are fixed.
-    goes_on = isinstance(config, OnnxSeq2SeqConfigWithPast) and config.use_past
-    return options.preprocessor != "none" and options.format != "neuron" and not goes_on
 
 
 def _text_name(config: OnnxConfig) -> str:

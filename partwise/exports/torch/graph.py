@@ -42,10 +42,9 @@ def name_axes(graph: Any, names: Mapping[str, Mapping[int, str]]) -> None:
     """
     graph.ClearField("value_info")
     for value in (*graph.input, *graph.output):
-        axes = value.type.tensor_type.shape.dim
-        for place, name in names.get(value.name, {}).items():
-            if place < len(axes) and not axes[place].HasField("dim_value"):
-                axes[place].dim_param = name
-        for place, axis in enumerate(axes):
-            if axis.HasField("dim_param") and place not in names.get(value.name, {}):
+        wanted = names.get(value.name, {})
+        for place, axis in enumerate(value.type.tensor_type.shape.dim):
+            if place not in wanted:
                 axis.ClearField("dim_param")
+            elif not axis.HasField("dim_value"):
+                axis.dim_param = wanted[place]
