@@ -261,6 +261,15 @@ def test_outputs_have_the_names_that_the_module_gives(function, names):
     assert description.signature.prediction == names[0]
 
 
+@pytest.mark.parametrize(("kind", "name"), [("ByPlace", "inputs"), ("ByName", "x")])
+def test_a_module_that_takes_any_inputs_gets_them_as_it_can(kind, name):
+    model = getattr(models, kind)(lambda x: 2 * x)
+    feeds = {name: models.FEEDS["x"]}
+    description = EXPORTER.describe(model, models.ROWS, feeds, FULL)
+    found = EXPORTER.predict(model, description.signature, feeds)
+    np.testing.assert_array_equal(found["output"], 2 * models.FEEDS["x"])
+
+
 def test_an_input_may_have_a_name_that_torch_gives_to_a_value_of_its_own(tmp_path):
     model = models.Function(lambda x: torch.cat([x, 2 * x], 1) + 1)
     exported = export(model, {"cat": models.FEEDS["x"]}, tmp_path / "model.onnx")

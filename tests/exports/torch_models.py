@@ -61,6 +61,16 @@ class Function(torch.nn.Module):
         return self.function(x)
 
 
+class ByPlace(Function):
+    def forward(self, *inputs: torch.Tensor):
+        return self.function(*inputs)
+
+
+class ByName(Function):
+    def forward(self, **inputs: torch.Tensor):
+        return self.function(**inputs)
+
+
 class OfLayers(torch.nn.Module):
     """What a function makes of layers and inputs."""
 

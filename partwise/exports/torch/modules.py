@@ -25,11 +25,14 @@ def caller_of(model: Any, signature: Signature) -> Callable[..., Any]:
         return lambda *columns: model(torch.cat(columns, dim=1))
     names = [tensor.name for tensor in signature.inputs]
     taken = inspect.signature(model.forward).parameters
-    by_name = signature.layout == "custom" and all(
-        name in taken and taken[name].kind is not inspect.Parameter.POSITIONAL_ONLY
-        for name in names
+    kinds = inspect.Parameter
+    by_name = (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)
+    # The name of *inputs is none that a caller can give, and **inputs takes nothing by its place.
+    has_names = all(name in taken and taken[name].kind in by_name for name in names)
+    wants_names = all(
+        each.kind in (kinds.KEYWORD_ONLY, kinds.VAR_KEYWORD) for each in taken.values()
     )
-    if by_name:
+    if signature.layout == "custom" and (has_names or wants_names):
         return lambda *inputs: model(**dict(zip(names, inputs, strict=True)))
     return lambda *inputs: model(*inputs)
 
