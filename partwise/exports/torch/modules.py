@@ -5,7 +5,7 @@ What torch.onnx.export, torch.jit.trace, torch.export.export and Neuron's trace 
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -104,7 +104,9 @@ def weights_of(model: Any) -> dict[str, np.ndarray]:
     weights = {}
     for name, values in (*model.named_parameters(), *model.named_buffers()):
         plain = values.detach().resolve_conj()
-        weights[name] = (torch.view_as_real(plain) if plain.is_complex() else plain).numpy()
+        # Sparse ones, and of types that numpy has not, no file holds as they are.
+        with suppress(TypeError):
+            weights[name] = (torch.view_as_real(plain) if plain.is_complex() else plain).numpy()
     return weights | folded_weights(model)
 
 

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 
@@ -114,9 +115,16 @@ def test_all_weights_of_a_file_are_found_in_its_model(name, written):
     assert proof.metrics["export_weight_values_proved"] >= numbers
 
 
-def test_a_model_of_double_complex_numbers_is_looked_through(written):
-    model, path = written("complex numbers")
-    model.register_buffer("unused", torch.ones(3, dtype=torch.complex128))
+@pytest.mark.parametrize("kind", ["complex128", "sparse", "float8"])
+def test_a_model_with_numbers_of_any_kind_is_looked_through(kind, written):
+    model, path = written("linear")
+    model = deepcopy(model)
+    unused = {
+        "complex128": lambda: torch.ones(3, dtype=torch.complex128),
+        "sparse": lambda: torch.eye(3).to_sparse(),
+        "float8": lambda: torch.ones(3).to(torch.float8_e4m3fn),
+    }
+    model.register_buffer("unused", unused[kind]())
     proof = prove_weights(path, EXPORTER.weights(model))
     assert (proof.findings, proof.notes) == ((), ())
 
