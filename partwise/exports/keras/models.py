@@ -177,18 +177,19 @@ def silence() -> Iterator[None]:
     TensorFlow's own parts log past Python's streams. tf2onnx sets an environment variable for them
     when it is imported, and logs as an error what it goes on without: what comes out is checked.
     """
-    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL")
-    kept = os.dup(_ERROR_STREAM)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, _ERROR_STREAM)
-    os.close(nowhere)
-    try:
-        with quietly():
+    # First, for it lets no other thread do so meanwhile.
+    with quietly():
+        level = os.environ.get("TF_CPP_MIN_LOG_LEVEL")
+        kept = os.dup(_ERROR_STREAM)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, _ERROR_STREAM)
+        os.close(nowhere)
+        try:
             yield
-    finally:
-        os.dup2(kept, _ERROR_STREAM)
-        os.close(kept)
-        if level is None:
-            os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
-        else:
-            os.environ["TF_CPP_MIN_LOG_LEVEL"] = level
+        finally:
+            os.dup2(kept, _ERROR_STREAM)
+            os.close(kept)
+            if level is None:
+                os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
+            else:
+                os.environ["TF_CPP_MIN_LOG_LEVEL"] = level
