@@ -137,11 +137,12 @@ def refusing(what: str, advice: str = "") -> Iterator[None]:
 
     Raises:
         ExportRefusedError: It raised anything: of torch, TensorFlow and onnxruntime there are
-            dozens without a common base. What was refused already stays as it is.
+            dozens without a common base. What was refused already stays as it is,
+            as does a lack of memory.
     """
     try:
         yield
-    except ExportRefusedError:
+    except (ExportRefusedError, MemoryError):
         raise
     except Exception as error:
         raise ExportRefusedError(f"{what}: {reason(error)}{advice}") from error

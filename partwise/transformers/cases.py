@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from partwise.exports.networks import refusing
 from partwise.exports.proof.verdict import Case, Expectation, MetricGate
 from partwise.exports.protocol import Tolerance
 from partwise.models.signature import Signature, Tensor, type_name
@@ -32,10 +33,12 @@ def make_cases(
         name: config.generate_dummy_inputs(each, _SEED + place)
         for place, (name, each) in enumerate(sizes.items())
     }
-    return [
-        Case(name=name, feeds=given, expected=run_model(model, config, given))
-        for name, given in {**feeds, **real}.items()
-    ]
+    what = f"{type(model).__name__} does not run as {type(config).__name__} says of {config.task!r}"
+    with refusing(what):
+        return [
+            Case(name=name, feeds=given, expected=run_model(model, config, given))
+            for name, given in {**feeds, **real}.items()
+        ]
 
 
 def make_expectation(

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from partwise.errors import ExportRefusedError
+from partwise.tables.column_names import names_in_words
 from partwise.transformers.onnx_config import OnnxConfig, OnnxSeq2SeqConfigWithPast
 
 _PAST, _PRESENT = "past_key_values", "present"
@@ -44,9 +46,13 @@ def flat_model(model: Any, config: OnnxConfig) -> Any:
         def forward(self, **inputs: Any) -> dict[str, Any]:
             arguments = {**inputs, **_cached(inputs, config)}
             found = self.model(**arguments, **config.forward_arguments, return_dict=True)
-            given = {
-                name: found[name] for name in config.outputs if not name.startswith(f"{_PRESENT}.")
-            }
+            names = [name for name in config.outputs if not name.startswith(f"{_PRESENT}.")]
+            if missing := [name for name in names if name not in found]:
+                raise ExportRefusedError(
+                    f"{type(model).__name__} gives no {names_in_words(missing)}: its outputs are "
+                    f"{names_in_words(list(found))}."
+                )
+            given = {name: found[name] for name in names}
             if len(given) < len(config.outputs):
                 given[_PRESENT] = _layers(found.past_key_values)
             return given

@@ -25,7 +25,9 @@ from partwise.errors import (
 from partwise.exports.proof.verdict import Finding, Verdict
 from partwise.transformers.checkpoint_export import export_checkpoint
 from partwise.transformers.export import TransformersMismatchError, export, place, writing
+from partwise.transformers.families import TextOnnxConfig
 from partwise.transformers.feature_choice import config_for
+from partwise.transformers.features import TOKENS
 from partwise.transformers.options import TransformersOptions
 from partwise.transformers.report import ExportReport
 from tests.transformers.tiny_checkpoints import save_checkpoint, save_tokenizer
@@ -291,4 +293,22 @@ def test_a_model_that_is_not_on_the_cpu_is_refused(tmp_path):
     model = tiny_model("bert", "default", one_layer=True).to("meta")
     with pytest.raises(ExportRefusedError, match=r"has weights on meta: export model\.cpu\(\)"):
         export(model, config_for(model.config, "default"), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"outputs": {"hidden": TOKENS}}, "gives no 'hidden': its outputs are 'last_hidden_state'"),
+        (
+            {"inputs": {"attention_mask": TOKENS}},
+            "does not run as Wrong says of 'default': You",
+        ),
+    ],
+)
+def test_a_configuration_that_is_not_the_models_is_refused(wrong, told, tmp_path):
+    Wrong = type("Wrong", (TextOnnxConfig,), wrong)
+    model = tiny_model("distilbert", "default", one_layer=True)
+    with pytest.raises(ExportRefusedError, match=told):
+        export(model, Wrong(model.config), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
