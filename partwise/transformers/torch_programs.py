@@ -16,7 +16,7 @@ from partwise.exports.networks import refusing
 from partwise.exports.neuron import NEURON_TOLERANCE
 from partwise.exports.proof.comparison import Comparison
 from partwise.exports.proof.verdict import Case, Expectation
-from partwise.exports.torch.capture import capturing
+from partwise.exports.torch.capture import capturing, forget_origin
 from partwise.formatting import reason
 from partwise.models.signature import Signature
 from partwise.models.torch_programs import (
@@ -206,11 +206,7 @@ def write_pt2(model: Any, config: OnnxConfig, signature: Signature, file_path: P
     )
     # Before it is written: the ranges are part of the file, and checked when it is called.
     _allow_small_sizes(program, config)
-    program.example_inputs = None
-    for part in program.graph_module.modules():
-        if isinstance(part, torch.fx.GraphModule):
-            for node in part.graph.nodes:
-                node.meta.pop("stack_trace", None)
+    forget_origin(program)
     Pt2Model(program, signature).save(str(file_path))
     # torch writes all of these files, and does not read all of them again.
     if any("unbacked_bindings" in node.meta for node in program.graph.nodes):

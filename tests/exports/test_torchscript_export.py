@@ -208,6 +208,13 @@ def test_equal_models_give_equal_pt2_files(tmp_path):
     assert b"torch_models.py" not in content
 
 
+def test_no_folder_of_this_machine_goes_into_a_graph_within_a_graph(tmp_path):
+    export(FORMATS["pt2"], models.Function(models.choose), models.FEEDS, tmp_path / "m")
+    content = (tmp_path / "m").read_bytes()
+    assert b"torch.ops.higher_order.cond" in content
+    assert b"torch_models.py" not in content
+
+
 def test_rows_do_not_go_into_a_file(made, tmp_path):
     export(made, models.Function(torch.exp), models.FEEDS, tmp_path / "m")
 

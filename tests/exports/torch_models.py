@@ -119,5 +119,9 @@ class Turned(torch.nn.Module):
         return self.layer(torch.view_as_real(pairs * self.turns).flatten(-2))
 
 
+def choose(x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(x.sum() > 0, lambda y: y.sin(), lambda y: y.cos(), (x,))
+
+
 def branch(x: torch.Tensor) -> torch.Tensor:
     return x * 2 if x.sum() > 0 else -x

@@ -71,6 +71,21 @@ def check_captured(model: Any, program: Any, description: ModelDescription, samp
                 )
 
 
+def forget_origin(program: Any) -> None:
+    """Take out of a captured graph what it was captured with, and stack traces, which name folders.
+
+    Those of the branches of torch.cond as well, which are graphs of their own.
+    """
+    import torch
+
+    # Real rows of the partition.
+    program.example_inputs = None
+    for part in program.graph_module.modules():
+        if isinstance(part, torch.fx.GraphModule):
+            for node in part.graph.nodes:
+                node.meta.pop("stack_trace", None)
+
+
 @contextmanager
 def capturing(model: Any) -> Iterator[None]:
     """Let torch capture a module in evaluation mode, and keep what it says of that to itself.

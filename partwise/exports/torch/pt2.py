@@ -7,7 +7,7 @@ installed; AOTInductor can make native code of it. Load only what you trust: rea
 from typing import Any
 
 from partwise.exports.protocol import ModelDescription
-from partwise.exports.torch.capture import capture, check_captured
+from partwise.exports.torch.capture import capture, check_captured, forget_origin
 from partwise.exports.torch.program_exporter import ProgramExporter
 from partwise.models.export_options import ExportOptions
 from partwise.models.signature import Feeds
@@ -37,8 +37,5 @@ class Pt2Exporter(ProgramExporter):
         """
         program = capture(model, description.signature, sample)
         check_captured(model, program.module(), description, sample)
-        # Real rows of the partition.
-        program.example_inputs = None
-        for node in program.graph.nodes:
-            node.meta.pop("stack_trace", None)
+        forget_origin(program)
         Pt2Model(program, description.signature).save(file_path)
