@@ -87,7 +87,7 @@ def check_call(call: Call) -> Call:
 
 
 def check_functions(call: Call) -> None:
-    """Refuse names of functions and of an exporter that lead nowhere."""
+    """Refuse names of functions and of an exporter that lead nowhere, and what that refuses."""
     if isinstance(call, MapCall):
         _check_function(call.function, "data", "context")
     if isinstance(call, InferCall | CompareCall | PipelineCall | PortfolioCall):
@@ -97,7 +97,9 @@ def check_functions(call: Call) -> None:
         if call.exporter:
             from partwise.exports.choice import resolve_exporter
 
-            resolve_exporter(call.exporter)
+            exporter: Any = resolve_exporter(call.exporter)
+            if isinstance(call, ExportCall | PipelineCall) and hasattr(exporter, "check"):
+                exporter.check(call.options)
 
 
 def _check_function(given: Any, *names: str) -> None:

@@ -1,5 +1,6 @@
 """A call that is checked at once is checked with the keys and values with which it is run."""
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -10,18 +11,20 @@ from partwise.calls.exports import ExportCall
 from partwise.calls.partitions import InferCall, TrainCall
 from partwise.calls.pipeline import PipelineCall
 from partwise.engine.driver.params import given_params
-from partwise.errors import KeyClassError, ModelNotFoundError, PartwiseError
+from partwise.errors import ExportRefusedError, KeyClassError, ModelNotFoundError, PartwiseError
+from partwise.models.export_options import ExportOptions
 from partwise.models.serdes import PickleSerde
 from partwise.planning import models as planned
 from partwise.planning import refusals
 from partwise.planning.exports import prepare_export
 from partwise.planning.partitions import prepare_inference, prepare_training
-from partwise.planning.refusals import check_call
+from partwise.planning.refusals import check_call, check_functions
 from partwise.runs.claim import Identity
 from partwise.runs.run import Run
 from partwise.runs.stored_models import MODELS, ModelSet
 from partwise.sources.opening import open_source
 from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
+from tests.exports.ridge_exporter import RidgeExporter
 from tests.run_maker import RunMaker
 
 CODES, INTEGERS, DOUBLES, WORDS = "01,02", "1,2", "1.5,2", "a,2"
@@ -133,3 +136,20 @@ def test_models_of_codes_are_exported_and_have_params_by_them(tmp_path, make_run
     with pytest.raises(ModelNotFoundError):
         prepare_export(ExportCall("trained", serde=PickleSerde()), open_source(path), run)
     assert given_params(path, run.key_columns)["key"].to_pylist() == ["1", "2"]
+
+
+class WithoutOpsets(RidgeExporter):
+    def check(self, options: ExportOptions) -> None:
+        if options.opset is not None:
+            raise ExportRefusedError("It has one opset alone.")
+
+
+def test_an_exporter_of_ones_own_refuses_options_before_any_work():
+    given = {"exporter": WithoutOpsets(), "options": ExportOptions(opset=18)}
+    for call in (
+        ExportCall("trained", **given),
+        PipelineCall("rows.parquet", "key", fit, run_id="r", **given),
+    ):
+        with pytest.raises(ExportRefusedError, match="one opset alone"):
+            check_functions(call)
+        check_functions(replace(call, options=ExportOptions()))
