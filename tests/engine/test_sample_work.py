@@ -53,15 +53,17 @@ def produce(function: Any, mark: bytearray) -> Produced:
         _seeding=SimpleNamespace(seed_all=lambda seed: None),
     )
     shard = SimpleNamespace(
+        opened=SimpleNamespace(
+            key_columns=["key"],
+            partition_ids=["a"],
+            offsets=[0, 1],
+            seeds=[0],
+            models={},
+            run_id="run",
+        ),
         reader=SimpleNamespace(partition=lambda start, stop: DATA.to_arrow()),
         keys=["a"],
-        partition_ids=["a"],
-        offsets=[0, 1],
-        seeds=[0],
         params={},
-        models={},
-        run_id="run",
-        key_columns=("key",),
         share_of=lambda index: None,
     )
     work = SampleWork(work=MapWork(function=function, key_columns=("key",)))

@@ -96,24 +96,18 @@ class ChildSettings:
 class _ShardAtWork:
     """The shard at work: the message about it, with its files opened."""
 
+    opened: OpenShard
     reader: ShardReader | SpooledReader
     keys: list[Key]
-    partition_ids: list[str]
-    offsets: list[int]
-    seeds: list[int]
     params: dict[str, dict[str, Any]]
-    models: dict[int, list[StoredModel]]
-    run_id: str
-    key_columns: tuple[str, ...]
-    all_rows: int
-    all_partitions: int
 
     def share_of(self, index: int) -> Share | None:
         """Return how much of the run a partition is."""
-        if not self.all_rows:
+        opened = self.opened
+        if not opened.all_rows:
             return None
-        rows = self.offsets[index + 1] - self.offsets[index]
-        return Share(rows=rows / self.all_rows, partitions=self.all_partitions)
+        rows = opened.offsets[index + 1] - opened.offsets[index]
+        return Share(rows=rows / opened.all_rows, partitions=opened.all_partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +209,8 @@ class Child:
     def _prepare(self) -> None:
         """Import what the work's code imports, and note the state that each partition meets."""
         shard = self._shard
-        models = [] if shard is None else [one for own in shard.models.values() for one in own]
-        serdes = {model.artifact.serde for model in models} & SERDES.keys()
+        own = () if shard is None else shard.opened.models.values()
+        serdes = {model.artifact.serde for models in own for model in models} & SERDES.keys()
         named = NamedCode([self._work, *(SERDES[name]() for name in sorted(serdes))])
         with collecting_rarely():
             named.import_all()
@@ -245,14 +239,15 @@ class Child:
         """Call the work for one partition."""
         if self._obstacle is not None:
             raise self._obstacle
-        seed = shard.seeds[index]
+        opened = shard.opened
+        seed = opened.seeds[index]
         self._seeding.seed_all(seed)
-        partition_id = shard.partition_ids[index]
+        partition_id = opened.partition_ids[index]
         context = PartitionContext(
             key=shard.keys[index],
-            key_columns=shard.key_columns,
+            key_columns=tuple(opened.key_columns),
             partition_id=partition_id,
-            run_id=shard.run_id,
+            run_id=opened.run_id,
             attempt=attempt,
             seed=seed,
             threads=self.settings.threads,
@@ -260,8 +255,8 @@ class Child:
             link=ParentLink(self.connection, index, self.enclose),
             share=shard.share_of(index),
         )
-        rows = shard.reader.partition(shard.offsets[index], shard.offsets[index + 1])
-        models: Sequence[StoredModel] = shard.models.get(index, ())
+        rows = shard.reader.partition(opened.offsets[index], opened.offsets[index + 1])
+        models: Sequence[StoredModel] = opened.models.get(index, ())
         given = DataConnector(rows), context, models, self.settings.directory
         rehearse = getattr(work, "rehearse", None)
         # Also has each partition shown the warnings that another one has met already.
@@ -284,7 +279,7 @@ class Child:
             produced = self._produce(shard, work, index, attempt)
             ended = self._success(index, produced)
         except BaseException as error:
-            params = shard.params.get(shard.partition_ids[index], {})
+            params = shard.params.get(shard.opened.partition_ids[index], {})
             ended = self._failure(index, error, params)
         # A fork of the user's that came back out of the function is not this process.
         if os.getpid() != self.pid:
@@ -399,20 +394,12 @@ def _open_work_folder(directory: str) -> int:
     return _raise_descriptor(os.open(folder, os.O_RDONLY))
 
 
-def _open_shard(shard: OpenShard) -> _ShardAtWork:
-    keys: list[Key] = key_values(pa.ipc.open_stream(shard.keys).read_all())
+def _open_shard(opened: OpenShard) -> _ShardAtWork:
     return _ShardAtWork(
-        reader=SpooledReader(shard.path) if shard.is_spooled else ShardReader(shard.path),
-        keys=keys,
-        partition_ids=shard.partition_ids,
-        offsets=shard.offsets,
-        seeds=shard.seeds,
-        params=read_params(shard.params) if shard.params else {},
-        models=shard.models,
-        run_id=shard.run_id,
-        key_columns=tuple(shard.key_columns),
-        all_rows=shard.all_rows,
-        all_partitions=shard.all_partitions,
+        opened=opened,
+        reader=SpooledReader(opened.path) if opened.is_spooled else ShardReader(opened.path),
+        keys=key_values(pa.ipc.open_stream(opened.keys).read_all()),
+        params=read_params(opened.params) if opened.params else {},
     )
 
 
