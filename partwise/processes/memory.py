@@ -10,9 +10,9 @@ read.
 """
 
 import contextlib
-import mmap
 import os
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 
 _KIB = 1024
@@ -27,7 +27,6 @@ class FamilyMemory:
 
     def __init__(self, scratch: str) -> None:
         self._scratch = os.path.join(os.path.realpath(scratch), "")
-        self._is_in_memory: bool | None = None
         self._twice = 0
         """Bytes that the sum has too much: counted twice, or not the partition's."""
 
@@ -54,14 +53,13 @@ class FamilyMemory:
     def _exact_shared(self, pid: int) -> int:
         """Return the part of the shared memory of a process that is its own among those sharing."""
         exact = _sum_of(Path(f"/proc/{pid}/smaps_rollup"), b"Pss_Shmem:")
-        if exact and self._scratch_is_in_memory():
+        if exact and self._scratch_is_in_memory:
             exact -= _sum_of(Path(f"/proc/{pid}/smaps"), b"Pss:", self._scratch.encode())
         return max(0, exact)
 
+    @cached_property
     def _scratch_is_in_memory(self) -> bool:
-        if self._is_in_memory is None:
-            self._is_in_memory = _kind_of_file_system(self._scratch) == "tmpfs"
-        return self._is_in_memory
+        return _kind_of_file_system(self._scratch) == "tmpfs"
 
 
 def read_memory(pid: int) -> tuple[int, int]:
@@ -99,16 +97,3 @@ def _kind_of_file_system(folder: str) -> str:
             if line.split()[2] == number:
                 return line.partition(" - ")[2].split()[0]
     return ""
-
-
-def anonymous_bytes(pid: int) -> int:
-    """Return the anonymous resident memory of a process, in bytes; 0 when it is gone.
-
-    Memory-mapped shards count as shared here, which is why this is not the resident size.
-    """
-    try:
-        with open(f"/proc/{pid}/statm", "rb") as file:
-            fields = file.read().split()
-    except OSError:
-        return 0
-    return (int(fields[1]) - int(fields[2])) * mmap.PAGESIZE

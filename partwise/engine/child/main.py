@@ -57,7 +57,7 @@ from partwise.outcomes import PartitionStatus
 from partwise.processes.family import adopt_orphans
 from partwise.processes.forks import ForkServer, end_like, refuse_threads
 from partwise.processes.garbage import collecting_rarely
-from partwise.processes.memory import anonymous_bytes
+from partwise.processes.memory import read_memory
 from partwise.processes.shared_files import name_own_files, own_folder_of
 from partwise.processes.starting import LOST_PARENT
 from partwise.shuffle.sorted_shards import ShardReader
@@ -377,13 +377,13 @@ class Child:
         )
 
     def _is_bloated(self) -> bool:
-        if anonymous_bytes(self.pid) <= self.settings.recycle_bytes:
+        if read_memory(self.pid)[0] <= self.settings.recycle_bytes:
             return False
         # What allocators hold for later is kept by nobody, and not worth another process.
         pa.default_memory_pool().release_unused()
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
-        return anonymous_bytes(self.pid) > self.settings.recycle_bytes
+        return read_memory(self.pid)[0] > self.settings.recycle_bytes
 
 
 def _open_work_folder(directory: str) -> int:
