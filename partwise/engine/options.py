@@ -1,6 +1,6 @@
 """How a run is executed: retries, limits, budgets, granularity."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema
@@ -132,17 +132,6 @@ class ExecutionOptions(FormSettings):
         description="Seconds between two lines of the log that say what has run for longest.",
     )
 
-    def limits(
-        self, slots_per_host: int, slots: Mapping[str, tuple[tuple[str, ...], ...]] | None = None
-    ) -> Limits:
-        """Return what one partition may use, where so many run at once on one machine."""
-        return Limits(
-            timeout_s=self.timeout_s,
-            memory_bytes=self.memory_bytes,
-            slots_per_host=slots_per_host,
-            slots=slots or {},
-        )
-
     def limits_on(self, slots: Sequence[Slot]) -> Limits:
         """Return what one partition may use on a cluster that has room for so many at once."""
         by_host: dict[str, tuple[tuple[str, ...], ...]] = {}
@@ -151,7 +140,12 @@ class ExecutionOptions(FormSettings):
         most = max(map(len, by_host.values()), default=1)
         # With one CPU each, the threads of the workers are the limit already.
         counted = self.cpus > 1 or self.gpus is not None
-        return self.limits(most, by_host if counted else None)
+        return Limits(
+            timeout_s=self.timeout_s,
+            memory_bytes=self.memory_bytes,
+            slots_per_host=most,
+            slots=by_host if counted else {},
+        )
 
     def failure_budget(self, partitions: int) -> int | None:
         """Return how many of `partitions` may fail before the run is stopped; None: any number.

@@ -100,7 +100,7 @@ class ShardOfRun:
                 seed=0,
                 compatible=claim.compatible,
                 options=options,
-                limits=options.limits(slots_per_host=1),
+                limits=options.limits_on(()),
                 work=shared.write(work_file(token), pack_work(work, "work")),
             )
             (shard,) = sharded.shards

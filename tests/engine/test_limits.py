@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from partwise.engine.limits import Limits, memory_limit, smallest_memory_limit
 from partwise.engine.options import ExecutionOptions
+from partwise.engine.scaling import Slot
 from partwise.errors import InputError
 
 LIMITS = Limits(timeout_s=None, memory_bytes=None, slots_per_host=4)
@@ -67,7 +68,8 @@ def test_without_workers_no_partition_is_too_large(monkeypatch) -> None:
 
 def test_options_name_the_limits() -> None:
     options = ExecutionOptions(timeout_s=2.5, memory_bytes=9)
-    assert options.limits(3) == Limits(timeout_s=2.5, memory_bytes=9, slots_per_host=3)
+    slots = [Slot(worker="w", host="h", threads=1)] * 3
+    assert options.limits_on(slots) == Limits(timeout_s=2.5, memory_bytes=9, slots_per_host=3)
 
 
 def test_gpus_are_whole_ones_or_a_part_of_one() -> None:

@@ -110,7 +110,7 @@ def begun(client, folder: Path, nap_s: float) -> Iterator[Begun]:
             seed=0,
             compatible=claim.compatible,
             options=options,
-            limits=options.limits(slots_per_host=2),
+            limits=options.limits_on(()),
             work=shared_folder.write(work_file(token), work),
         )
         assignments = [

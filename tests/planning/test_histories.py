@@ -114,7 +114,7 @@ def carry_out(plan: Plan, token: str, host: TestHost, store: Store) -> Run:
             reads=plan.reads,
             compatible=claim.compatible,
             options=plan.options,
-            limits=plan.options.limits(slots_per_host=1),
+            limits=plan.options.limits_on(()),
             work=shared.write(work_file(token), pack_work(plan.work, name_of(plan.function))),
         )
         try:

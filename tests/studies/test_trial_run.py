@@ -63,7 +63,7 @@ def try_settings(tmp_path, local_store, monkeypatch):
                 seed=0,
                 compatible=(),
                 options=given,
-                limits=given.limits(slots_per_host=1),
+                limits=given.limits_on(()),
                 work=folder.write(work_file(token), pack_work(work, "work")),
             )
             receipts = [
