@@ -76,7 +76,7 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
         )
         logger.info("Run %s: %s", identity.run_id, placement.why or ranks)
         with clock.stage("gang"):
-            ends, stopped, cause = _drive(client, spec, frame, plan.options.report_interval_s)
+            ends, stopped, cause = _drive(client, spec, frame)
         run = commit_ranks(
             claim,
             ends,
@@ -110,7 +110,6 @@ def _specify(
     plan: GangPlan, claim: Claim, token: str, placement: Placement, payload: StagedFile
 ) -> GangSpec:
     """Return what the gang is asked to do, in the generation that is about to begin."""
-    options = plan.options
     return GangSpec(
         token=token,
         run_id=plan.identity.run_id,
@@ -124,11 +123,7 @@ def _specify(
         threads=placement.threads,
         gpus=placement.gpus,
         seed=plan.seed,
-        timeout_s=options.timeout_s,
-        grace_s=options.grace_s,
-        join_timeout_s=options.join_timeout_s,
-        max_retries=options.max_retries,
-        silence_s=options.silence_s,
+        options=plan.options,
         resumable=claim.resumable_generations(plan.intent),
         resume_from=plan.resume_from,
         is_signed=is_configured(claim.store),
@@ -136,13 +131,13 @@ def _specify(
 
 
 def _drive(
-    client: "Client", spec: GangSpec, frame: Frame, interval_s: float
+    client: "Client", spec: GangSpec, frame: Frame
 ) -> tuple[Sequence[RankEnd], Stop | None, BaseException | None]:
     """Run the gang as one step.
 
     Returned are how its ranks ended; why it was stopped; and what the rank that is to blame raised.
     """
-    logger = run_logger()
+    logger, options = run_logger(), spec.options
     size, since = spec.world_size, datetime.now(UTC)
     # All ranks run, or none does.
     frame.claim.tell(
@@ -150,14 +145,14 @@ def _drive(
     )
     driver = GangDriver(client, spec, frame.watch, GangLines(logger, spec.run_id))
     step = begin_step(run_gang_step, driver, spec.world_size)
-    with told_every(interval_s, spec.run_id, driver.longest):
+    with told_every(options.report_interval_s, spec.run_id, driver.longest):
         try:
             await_steps([step], check=frame.check)
         except interrupts():
             # The ranks have their grace; the run is then completed as cancelled, not left open.
-            allow(spec.grace_s)
+            allow(options.grace_s)
             driver.stop(CANCELLED)
-            await_steps([step], spec.grace_s + CANCEL_TIMEOUT_S)
+            await_steps([step], options.grace_s + CANCEL_TIMEOUT_S)
     try:
         ends: Any = step.result()
         return ends, None, None

@@ -154,7 +154,8 @@ class Attempt:
 
     def _await_joined(self) -> bool:
         """Wait until every node holds its slot; False: the attempt is over before."""
-        deadline = time.monotonic() + self._spec.join_timeout_s
+        limit_s = self._spec.options.join_timeout_s
+        deadline = time.monotonic() + limit_s
         while len(self._joined) < len(self._futures):
             self._wait(deadline)
             if self._stopped() or self._lost or any(f.done() for f in self._futures.values()):
@@ -164,7 +165,7 @@ class Attempt:
                 workers = ", ".join(self._spec.nodes[n].worker for n in missing)
                 raise ClusterError(
                     f"The gang of the run {self._spec.run_id!r} did not come together within "
-                    f"{self._spec.join_timeout_s:g} s: {len(missing)} of {len(self._futures)} "
+                    f"{limit_s:g} s: {len(missing)} of {len(self._futures)} "
                     f"workers were busy with other tasks ({workers}). Wait until these have "
                     "ended, or ask for fewer ranks."
                 )
@@ -183,7 +184,7 @@ class Attempt:
             # Of this attempt: a rank of an earlier one that lives does not know it.
             key=secrets.token_hex(16),
         )
-        limit = spec.timeout_s
+        limit = spec.options.timeout_s
         deadline = None if limit is None else time.monotonic() + limit
         while pending := [
             number
@@ -196,7 +197,7 @@ class Attempt:
                 self._end(stop.reason, is_reason=True)
             elif deadline is not None and now >= deadline:
                 self._end(f"its time limit of {limit:g} s was over", is_reason=True)
-            if self._ending_at and now > self._ending_at + spec.grace_s + LATE_S:
+            if self._ending_at and now > self._ending_at + spec.options.grace_s + LATE_S:
                 for number in pending:
                     self._lost[number] = "did not end its ranks in time"
                 continue
@@ -209,7 +210,7 @@ class Attempt:
         """Have all ranks ended; the first reason counts."""
         if isinstance(self._told, NodeStop):
             return
-        self._told = NodeStop(reason=reason, settle_s=settle_s, grace_s=self._spec.grace_s)
+        self._told = NodeStop(reason=reason, settle_s=settle_s, grace_s=self._spec.options.grace_s)
         self._told_at = 0.0
         self._ending_at = time.monotonic() + settle_s
         self._reason = reason if is_reason else ""
@@ -284,14 +285,15 @@ class Attempt:
         """Find workers that have died, or of which nothing is heard any more."""
         self._watch.look()
         workers = self._watch.workers()
+        longest_s = self._spec.options.silence_s
         for number, node in enumerate(self._spec.nodes):
             if number in self._lost or self._futures[number].done():
                 continue
             silent_s = workers.get(node.worker, 0.0)
             if self._watch.has_lost(node.worker, self._began):
                 self._lost[number] = "ended, or is out of reach"
-            elif silent_s > self._spec.silence_s:
-                self._lost[number] = f"was not heard of for {self._spec.silence_s:g} s"
+            elif silent_s > longest_s:
+                self._lost[number] = f"was not heard of for {longest_s:g} s"
                 # Another one in its place may be needed to begin again.
                 self._watch.let_go(node.worker, silent_s)
 

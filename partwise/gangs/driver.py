@@ -82,7 +82,7 @@ class GangDriver:
             if ended.is_success:
                 return ended.ends
             failed = self._fail(ended, number)
-            if self.stopped or number > spec.max_retries or _is_final(failed):
+            if self.stopped or number > spec.options.max_retries or _is_final(failed):
                 raise failed from failed.__cause__
             self._discard(ended.ends)
             number += 1
@@ -138,7 +138,7 @@ class GangDriver:
         """Return the gang with other workers in the place of lost ones, once there are some."""
         if not ended.lost:
             return spec
-        deadline = time.monotonic() + spec.join_timeout_s
+        deadline = time.monotonic() + spec.options.join_timeout_s
         while time.monotonic() < deadline and not self.stopped:
             workers = cluster_workers(self._client)
             nodes = replace_lost(spec.nodes, ended.lost, workers)
@@ -147,7 +147,7 @@ class GangDriver:
             self._news.wait(LOOK_S)
         raise ClusterError(
             f"The gang of the run {spec.run_id!r} lost workers, and no others came in their place "
-            f"within {spec.join_timeout_s:g} s: {', '.join(sorted(ended.lost))}."
+            f"within {spec.options.join_timeout_s:g} s: {', '.join(sorted(ended.lost))}."
         )
 
 

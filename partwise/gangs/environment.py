@@ -48,7 +48,7 @@ def rank_environment(spec: GangSpec, settings: RankSettings) -> dict[str, str]:
         "MASTER_PORT": str(master[1]),
         "TORCHELASTIC_RUN_ID": spec.token,
         "TORCHELASTIC_RESTART_COUNT": str(settings.attempt - 1),
-        "TORCHELASTIC_MAX_RESTARTS": str(spec.max_retries),
+        "TORCHELASTIC_MAX_RESTARTS": str(spec.options.max_retries),
         "OMPI_COMM_WORLD_RANK": str(rank),
         "OMPI_COMM_WORLD_SIZE": str(world_size),
         "OMPI_COMM_WORLD_LOCAL_RANK": str(settings.local_rank),

@@ -357,7 +357,7 @@ class _NodeRun:
                 # One that is new at once: a warm rank may be done before it would be due.
                 if is_due or not rank.peak_bytes:
                     rank.measure()
-                    rank.end_if_stopped(self._spec.silence_s)
+                    rank.end_if_stopped(self._spec.options.silence_s)
             self._end_if_due(running)
             self._control.news.wait(LOOK_S)
             self._control.news.clear()
@@ -366,7 +366,7 @@ class _NodeRun:
         stop = self._control.stop
         if stop is None and self._is_abandoned():
             reason = "nobody waits for the gang any more"
-            stop = NodeStop(reason=reason, settle_s=0.0, grace_s=self._spec.grace_s)
+            stop = NodeStop(reason=reason, settle_s=0.0, grace_s=self._spec.options.grace_s)
             self._control.stop = stop
         if stop is None:
             return

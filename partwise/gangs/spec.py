@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from partwise.engine.failures import Failure
-from partwise.engine.limits import SILENCE_S
 from partwise.environments.resolved_environment import ResolvedEnvironment
+from partwise.gangs.options import GangOptions
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import StoredArtifact
 from partwise.shuffle.shared_folder import StagedFile
@@ -56,15 +56,7 @@ class GangSpec:
     gpus: int = 0
     """GPUs of each rank."""
     seed: int = 0
-    timeout_s: float | None = None
-    """Of one attempt; None: no limit."""
-    grace_s: float = 30.0
-    """Between SIGTERM and SIGKILL."""
-    join_timeout_s: float = 300.0
-    """For so long the gang waits for busy slots."""
-    max_retries: int = 0
-    silence_s: float = SILENCE_S
-    """After it a worker that is not heard of counts as lost, and a rank that is stopped as well."""
+    options: GangOptions = field(default_factory=GangOptions)
     keeps_checkpoints: bool = True
     """Whether ranks keep checkpoints in the run, and go on from them."""
     resumable: tuple[int, ...] = ()

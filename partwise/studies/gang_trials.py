@@ -26,6 +26,7 @@ from partwise.errors import ClusterError, InputError, PartwiseError
 from partwise.gangs.driver import GangDriver
 from partwise.gangs.errors import GangFailedError
 from partwise.gangs.events import GangEvent
+from partwise.gangs.options import GangOptions
 from partwise.gangs.placement import Placement, replace_lost
 from partwise.gangs.spec import GangSpec, RankEnd
 from partwise.gangs.work import GangPayload, RankSource, TrainRankWork
@@ -234,10 +235,12 @@ class GangTrials:
             threads=placement.threads,
             gpus=placement.gpus,
             seed=plain_seed(execution.seed),
-            timeout_s=options.timeout_s,
-            grace_s=GRACE_S,
-            max_retries=options.max_retries,
-            silence_s=options.silence_s,
+            options=GangOptions(
+                timeout_s=options.timeout_s,
+                grace_s=GRACE_S,
+                max_retries=options.max_retries,
+                silence_s=options.silence_s,
+            ),
             # They stand in the run by its generation alone: another trial would go on from them.
             keeps_checkpoints=False,
         )

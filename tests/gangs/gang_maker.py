@@ -11,6 +11,7 @@ from distributed import Client
 
 from partwise.engine.scaling import cluster_workers
 from partwise.gangs.events import GangEvent
+from partwise.gangs.options import GangOptions
 from partwise.gangs.placement import place_ranks
 from partwise.gangs.spec import GangSpec
 from partwise.gangs.work import GangPayload, RankEnded, TrainRankWork
@@ -56,7 +57,10 @@ def make_gang(
     ranks: int = -1,
     **fields: Any,
 ) -> GangSpec:
-    """Return a gang of a run in a local store; a function's model is pickled."""
+    """Return a gang of a run in a local store; a function's model is pickled.
+
+    `fields` are those of the gang, and of its options.
+    """
     token = execution_token(1, secrets.token_hex(4))
     path = folder / f"payload-{token}.pickle"
     function = target if callable(target) else program_of(tuple(target))
@@ -68,9 +72,9 @@ def make_gang(
         "generation": 1,
         "store": Store.parse(folder / "store"),
         "payload": StagedFile(path=str(path), where="disk"),
-        "grace_s": 1.0,
-        "join_timeout_s": 60.0,
     }
+    options = {"grace_s": 1.0, "join_timeout_s": 60.0}
+    options |= {name: fields.pop(name) for name in GangOptions.model_fields.keys() & fields}
     if "nodes" not in fields:
         defaults["nodes"] = place_ranks(cluster_workers(client), ranks).nodes
-    return GangSpec(**{**defaults, **fields})
+    return GangSpec(**{**defaults, "options": GangOptions(**options), **fields})

@@ -12,6 +12,7 @@ from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.engine.scaling import cluster_workers
 from partwise.gangs.driver import run_gang
+from partwise.gangs.options import GangOptions
 from partwise.gangs.placement import place_ranks
 from partwise.gangs.spec import GangSpec
 from partwise.gangs.work import GangPayload, TrainRankWork
@@ -58,7 +59,7 @@ def test_gangs_of_two_ranks_and_of_one_make_the_same_model(dask_client, local_st
             store=local_store,
             nodes=placement.nodes,
             payload=shared.write("payload", cloudpickle.dumps(payload)),
-            grace_s=2.0,
+            options=GangOptions(grace_s=2.0),
         )
 
         class Listener:

@@ -10,6 +10,7 @@ import pytest
 from partwise.connector.data_connector import DataConnector
 from partwise.engine.scaling import cluster_workers
 from partwise.gangs.driver import run_gang
+from partwise.gangs.options import GangOptions
 from partwise.gangs.placement import place_ranks
 from partwise.gangs.spec import GangSpec
 from partwise.gangs.work import GangPayload, TrainRankWork
@@ -60,7 +61,7 @@ def test_a_gang_trains_the_model_of_one_process(dask_client, local_store, tmp_pa
         nodes=place_ranks(cluster_workers(dask_client), 2).nodes,
         payload=shared.write("payload", payload),
         seed=5,
-        grace_s=2.0,
+        options=GangOptions(grace_s=2.0),
     )
     ends = run_gang(dask_client, spec)
     assert [end.status for end in ends] == [PartitionStatus.DONE] * 2

@@ -16,6 +16,7 @@ from partwise.errors import InputError
 from partwise.gangs.driver import run_gang
 from partwise.gangs.errors import GangFailedError
 from partwise.gangs.events import GangEvent
+from partwise.gangs.options import GangOptions
 from partwise.gangs.placement import place_ranks
 from partwise.gangs.resume_point import newest_checkpoint
 from partwise.gangs.spec import GangSpec, RankEnd
@@ -56,7 +57,7 @@ def run(dask_client, local_store, tmp_path, run_id):
     """Run a function on two ranks, as one generation after the other."""
     generations = []
 
-    def run(function, params=None, listener=None, **fields) -> list[RankEnd]:
+    def run(function, params=None, listener=None, max_retries=0, **fields) -> list[RankEnd]:
         generations.append(function)
         path = tmp_path / f"payload-{len(generations)}.pickle"
         payload = GangPayload(
@@ -71,7 +72,7 @@ def run(dask_client, local_store, tmp_path, run_id):
             store=local_store,
             nodes=place_ranks(cluster_workers(dask_client), 2).nodes,
             payload=StagedFile(path=str(path), where="disk"),
-            grace_s=2.0,
+            options=GangOptions(grace_s=2.0, max_retries=max_retries),
             **fields,
         )
         return run_gang(dask_client, spec, listener)

@@ -34,5 +34,6 @@ def test_limits_and_seed_of_a_trial_are_those_of_its_gang(
     spec = trials._specify(assignment, placement)
     # A seed that numpy takes, as a gang outside a study has it.
     assert spec.seed == 5
-    assert (spec.timeout_s, spec.max_retries, spec.silence_s) == (7.0, 2, 3.0)
+    given = spec.options
+    assert (given.timeout_s, given.max_retries, given.silence_s) == (7.0, 2, 3.0)
     assert spec.modules == ("lightgbm",)
