@@ -30,16 +30,9 @@ class Placement:
     """Why there are so many ranks, as a sentence, where nobody asked for so many."""
 
 
-def place_ranks(
-    workers: Sequence[ClusterWorker], ranks: int = -1, threads: int = -1, gpus: int = 0
-) -> Placement:
-    """Place ranks on workers, in their order.
-
-    `ranks` -1: one on each worker where neither threads nor GPUs are given, else as many as there
-    is room for. `threads` and `gpus` -1: as many as so many ranks can have.
-    """
-    config = ScalingConfig(ranks=ranks, cpus=threads, gpus=None if gpus == ALL else gpus)
-    return _placement(rank_slots(workers, config), hides_gpus=gpus == 0)
+def place_ranks(workers: Sequence[ClusterWorker], config: ScalingConfig) -> Placement:
+    """Place the ranks of one gang on workers, in their order."""
+    return _placement(rank_slots(workers, config), hides_gpus=config.gpus == 0)
 
 
 def place_gangs(
@@ -50,9 +43,9 @@ def place_gangs(
     Where `config` says neither, the CPUs are divided among the ranks of all gangs; where it does
     not say how many ranks, one gang has the whole cluster. `at_most` None: no limit.
     """
-    hides = config.gpus == 0
     if config.ranks == ALL:
-        return [_placement(rank_slots(workers, config), hides)]
+        return [place_ranks(workers, config)]
+    hides = config.gpus == 0
     threads = {worker.address: worker.threads for worker in workers}
     room = max(1, sum(threads.values()) // config.ranks)
     for count in range(min(room, at_most or room), 1, -1):
@@ -69,7 +62,7 @@ def place_gangs(
         # A node holds a thread of its worker: two gangs that share one would wait for each other.
         if all(held[worker] <= threads[worker] for worker in held):
             return placements
-    return [_placement(rank_slots(workers, config), hides)]
+    return [place_ranks(workers, config)]
 
 
 def _placement(slots: Sequence[Slot], hides_gpus: bool) -> Placement:

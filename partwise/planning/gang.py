@@ -10,7 +10,7 @@ from partwise.calls.intent import describe_intent
 from partwise.calls.one_model import DistributedCall
 from partwise.engine.driver.named_modules import named_modules
 from partwise.engine.driver.payload import name_of
-from partwise.engine.scaling import ALL, ClusterWorker, ScalingConfig
+from partwise.engine.scaling import ClusterWorker, ScalingConfig
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import ColumnError, InputError
 from partwise.gangs.placement import Placement, place_ranks
@@ -116,17 +116,16 @@ def _place(
     `meetings` are those of several ranks, and `values` how many there are in the rows; None: that
     is not known.
     """
-    gpus = ALL if scaling.gpus is None else scaling.gpus
     is_open = scaling == ScalingConfig() and not any(worker.gpus for worker in workers)
     is_few = values is not None and values < VALUES_A_MEETING * meetings
     if is_open and is_few and len({worker.host for worker in workers}) == 1:
-        placement = place_ranks(workers, 1, gpus=gpus)
+        placement = place_ranks(workers, ScalingConfig(ranks=1, gpus=scaling.gpus))
         why = (
             f"One rank with {placement.threads} CPUs: with so few rows it ends sooner than several "
             "would. Set ranks or cpus of the scaling for another number."
         )
         return replace(placement, why=why)
-    return place_ranks(workers, scaling.ranks, scaling.cpus, gpus)
+    return place_ranks(workers, scaling)
 
 
 def _meetings(function: Any) -> int:

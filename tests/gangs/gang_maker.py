@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 from distributed import Client
 
-from partwise.engine.scaling import cluster_workers
+from partwise.engine.scaling import ScalingConfig, cluster_workers
 from partwise.gangs.events import GangEvent
 from partwise.gangs.options import GangOptions
 from partwise.gangs.placement import place_ranks
@@ -76,5 +76,5 @@ def make_gang(
     options = {"grace_s": 1.0, "join_timeout_s": 60.0}
     options |= {name: fields.pop(name) for name in GangOptions.model_fields.keys() & fields}
     if "nodes" not in fields:
-        defaults["nodes"] = place_ranks(cluster_workers(client), ranks).nodes
+        defaults["nodes"] = place_ranks(cluster_workers(client), ScalingConfig(ranks, gpus=0)).nodes
     return GangSpec(**{**defaults, "options": GangOptions(**options), **fields})

@@ -10,7 +10,7 @@ import pytest
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
-from partwise.engine.scaling import cluster_workers
+from partwise.engine.scaling import ScalingConfig, cluster_workers
 from partwise.gangs.driver import run_gang
 from partwise.gangs.options import GangOptions
 from partwise.gangs.placement import place_ranks
@@ -51,7 +51,7 @@ def test_gangs_of_two_ranks_and_of_one_make_the_same_model(dask_client, local_st
             )
         }
         payload = GangPayload(work=TrainRankWork(function=trainer), sources=sources)
-        placement = place_ranks(cluster_workers(dask_client), ranks)
+        placement = place_ranks(cluster_workers(dask_client), ScalingConfig(ranks, gpus=0))
         spec = GangSpec(
             token=token,
             run_id="gang",

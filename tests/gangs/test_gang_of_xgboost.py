@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.connector.data_connector import DataConnector
-from partwise.engine.scaling import cluster_workers
+from partwise.engine.scaling import ScalingConfig, cluster_workers
 from partwise.gangs.driver import run_gang
 from partwise.gangs.options import GangOptions
 from partwise.gangs.placement import place_ranks
@@ -58,7 +58,7 @@ def test_a_gang_trains_the_model_of_one_process(dask_client, local_store, tmp_pa
         run_id="gang",
         generation=1,
         store=local_store,
-        nodes=place_ranks(cluster_workers(dask_client), 2).nodes,
+        nodes=place_ranks(cluster_workers(dask_client), ScalingConfig(2, gpus=0)).nodes,
         payload=shared.write("payload", payload),
         seed=5,
         options=GangOptions(grace_s=2.0),

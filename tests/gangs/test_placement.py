@@ -26,7 +26,7 @@ def workers_of(*threads: int, **fields) -> list[ClusterWorker]:
 
 
 def test_ranks_of_a_worker_are_one_node():
-    placement = place_ranks(workers_of(4, 4), 4)
+    placement = place_ranks(workers_of(4, 4), ScalingConfig(4))
     assert [(n.worker, n.first_rank, n.ranks) for n in placement.nodes] == [
         ("tcp://0", 0, 2),
         ("tcp://1", 2, 2),
@@ -37,10 +37,10 @@ def test_ranks_of_a_worker_are_one_node():
 def test_gpus_are_hidden_where_that_is_asked_for():
     """And not where there are too few: a script may see those of its node all the same."""
     workers = workers_of(2, gpus=("0",), cores=2)
-    lost = place_ranks(workers, 1, gpus=0)
+    lost = place_ranks(workers, ScalingConfig(1, gpus=0))
     asked = [lost, place_nodes(workers, 1, 2, gpus=0), *place_gangs(workers, ScalingConfig(gpus=0))]
     assert all(node.hides_gpus for placed in asked for node in placed.nodes)
-    left = [place_ranks(workers, 1, gpus=1), place_nodes(workers, 1, 2)]
+    left = [place_ranks(workers, ScalingConfig(1, gpus=1)), place_nodes(workers, 1, 2)]
     assert not any(node.hides_gpus for placed in left for node in placed.nodes)
     replaced = replace_lost(lost.nodes, {"tcp://0"}, workers_of(1, 2))
     assert replaced is not None
@@ -48,12 +48,12 @@ def test_gpus_are_hidden_where_that_is_asked_for():
 
 
 def test_workers_are_in_the_order_of_their_names():
-    nodes = place_ranks(list(reversed(workers_of(*[1] * 12)))).nodes
+    nodes = place_ranks(list(reversed(workers_of(*[1] * 12))), ScalingConfig()).nodes
     assert [node.worker for node in nodes] == [f"tcp://{place}" for place in range(12)]
 
 
 def test_a_slot_that_is_lent_is_a_node_without_ranks():
-    placement = place_ranks(workers_of(1, 1, 1, 1, 1), threads=2)
+    placement = place_ranks(workers_of(1, 1, 1, 1, 1), ScalingConfig(cpus=2))
     assert [(n.worker, n.first_rank, n.ranks) for n in placement.nodes] == [
         ("tcp://0", 0, 1),
         ("tcp://2", 1, 1),
@@ -72,7 +72,7 @@ def test_gangs_beside_each_other_never_wait_for_a_worker_of_another():
         config = ScalingConfig(ranks=ranks, cpus=cpus)
         at_most = None if random.random() < 0.5 else int(random.integers(1, 4))
         try:
-            one = place_ranks(workers, ranks, cpus, -1)
+            one = place_ranks(workers, config)
         except InputError:
             with pytest.raises(InputError, match=r"ranks|cpus"):
                 place_gangs(workers, config, at_most)
@@ -95,7 +95,7 @@ def test_gangs_beside_each_other_never_wait_for_a_worker_of_another():
 
 def test_a_lost_worker_is_replaced_by_one_that_is_free():
     workers = workers_of(1, 1, 1)
-    nodes = place_ranks(workers, 2).nodes
+    nodes = place_ranks(workers, ScalingConfig(2)).nodes
     replaced = replace_lost(nodes, {"tcp://0"}, workers)
     assert replaced is not None
     assert [(n.worker, n.first_rank) for n in replaced] == [("tcp://2", 0), ("tcp://1", 1)]
@@ -104,7 +104,7 @@ def test_a_lost_worker_is_replaced_by_one_that_is_free():
 
 def test_a_rank_of_two_threads_holds_two_workers_of_one(dask_client, make_spec):
     """What another user of the cluster asks for meanwhile waits until the gang has ended."""
-    placement = place_ranks(cluster_workers(dask_client), threads=2)
+    placement = place_ranks(cluster_workers(dask_client), ScalingConfig(cpus=2, gpus=0))
     assert [node.ranks for node in placement.nodes] == [1, 0]
 
     class Other:

@@ -11,7 +11,7 @@ import cloudpickle
 import pytest
 
 from partwise.engine.driver.credentials import Credentials, SigningKeys
-from partwise.engine.scaling import cluster_workers
+from partwise.engine.scaling import ScalingConfig, cluster_workers
 from partwise.errors import InputError
 from partwise.gangs.driver import run_gang
 from partwise.gangs.errors import GangFailedError
@@ -70,7 +70,7 @@ def run(dask_client, local_store, tmp_path, run_id):
             run_id=run_id,
             generation=len(generations),
             store=local_store,
-            nodes=place_ranks(cluster_workers(dask_client), 2).nodes,
+            nodes=place_ranks(cluster_workers(dask_client), ScalingConfig(2, gpus=0)).nodes,
             payload=StagedFile(path=str(path), where="disk"),
             options=GangOptions(grace_s=2.0, max_retries=max_retries),
             **fields,

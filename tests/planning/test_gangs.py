@@ -93,9 +93,8 @@ def test_few_rows_on_one_machine_are_for_one_rank_with_all_threads(trainer):
 )
 def test_else_ranks_are_where_the_scaling_says(changes):
     scaling = changes.get("scaling", ScalingConfig())
-    gpus = -1 if scaling.gpus is None else scaling.gpus
     workers = changes.get("workers", WORKERS)
-    assert placed(**changes) == place_ranks(workers, scaling.ranks, scaling.cpus, gpus)
+    assert placed(**changes) == place_ranks(workers, scaling)
     assert sum(node.ranks for node in placed(**changes).nodes) > 1
 
 
