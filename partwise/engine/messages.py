@@ -15,6 +15,7 @@ from _signal import pthread_sigmask  # type: ignore[import-not-found]
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from functools import cache
 from operator import attrgetter
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -146,7 +147,7 @@ class Idle:
     """From the child: all partitions that it was sent have run."""
 
     libraries: list[str]
-    """Those that it has imported, of what `partwise.engine.child.main` names."""
+    """Those that it has imported, of what `partwise.engine.libraries` names."""
 
 
 Message = (
@@ -213,6 +214,7 @@ def _field_names(kind: Any) -> list[str]:
     return [field.name for field in fields(kind)]
 
 
+@cache
 def _reader(kind: Any) -> Callable[[Any], Sequence[Any]]:
     """Return what gives the values of all fields of a dataclass."""
     names = _field_names(kind)
@@ -225,15 +227,10 @@ def _reader(kind: Any) -> Callable[[Any], Sequence[Any]]:
 _MAKERS: dict[str, _Make] = {kind.__name__: _dataclass_maker(kind) for kind in get_args(Message)}
 
 
-_READERS: dict[type, Callable[[Any], Sequence[Any]]] = {}
-
-
 def _plain(value: Any) -> Sequence[Any]:
     """Return the values of a dataclass: msgpack asks for what it does not know."""
-    kind = type(value)
-    if kind not in _READERS:
-        _READERS[kind] = _reader(kind)
-    return _READERS[kind](value)
+    kind: Any = type(value)
+    return _reader(kind)(value)
 
 
 def _new_packer() -> Any:
