@@ -13,7 +13,7 @@ from partwise.engine.outcome import Produced
 from partwise.engine.works import StoredModel, Work
 from partwise.engine.written_models import read_written
 from partwise.errors import SerdeError
-from partwise.formatting import duration
+from partwise.formatting import counted, duration
 from partwise.outcomes import PartitionStatus
 from partwise.shuffle.plan import ShardedRows
 
@@ -114,8 +114,7 @@ def predict(ledger: pa.Table, sharded: ShardedRows, slots: int) -> str:
     fixed, each = _fit(np.array(rows, np.float64), np.array(seconds))
     every = fixed + each * sharded.key_rows
     total = max(float(every.sum()) / slots, float(every.max()))
-    where = f"{slots} slot" + ("s" if slots > 1 else "")
-    sentence += f" All of them would take about {duration(total)} on {where}"
+    sentence += f" All of them would take about {duration(total)} on {counted(slots, 'slot')}"
     if max(memory):
         sentence += f", and up to {max(memory) / 2**20:,.0f} MiB of memory each"
     return f"{sentence}."

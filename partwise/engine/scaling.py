@@ -19,6 +19,7 @@ from pydantic.json_schema import SkipJsonSchema
 from partwise.cluster_calls import ask_workers, known_workers
 from partwise.errors import ClusterError, InputError
 from partwise.form_schema import FormSettings
+from partwise.formatting import counted
 from partwise.ranks.context import visible_gpus
 
 if TYPE_CHECKING:
@@ -326,7 +327,7 @@ def _gpus_of_each(workers: Sequence[ClusterWorker], config: ScalingConfig) -> in
             return gpus
     raise InputError(
         f"{config.ranks} ranks are asked for (ranks), and the cluster has "
-        f"{_count(there, 'GPU')}: ask for fewer ranks, or for gpus=0."
+        f"{counted(there, 'GPU')}: ask for fewer ranks, or for gpus=0."
     )
 
 
@@ -346,9 +347,9 @@ def _refuse(workers: Sequence[ClusterWorker], who: str, cpus: int, gpus: int) ->
     most_cpus = max(sum(worker.cpus for worker in members) for members in hosts)
     most_gpus = max(sum(len(worker.gpus) for worker in members) for members in hosts)
     if cpus > most_cpus:
-        asked, there, name = _count(cpus, "CPU"), _count(most_cpus, "CPU"), "cpus"
+        asked, there, name = counted(cpus, "CPU"), counted(most_cpus, "CPU"), "cpus"
     elif gpus > most_gpus:
-        asked, there, name = _count(gpus, "GPU"), _count(most_gpus, "GPU"), "gpus"
+        asked, there, name = counted(gpus, "GPU"), counted(most_gpus, "GPU"), "gpus"
     else:
         raise InputError(
             f"{who} is to have {_amount(cpus, gpus)} (cpus, gpus), and no machine of the cluster "
@@ -361,8 +362,4 @@ def _refuse(workers: Sequence[ClusterWorker], who: str, cpus: int, gpus: int) ->
 
 
 def _amount(cpus: int, gpus: int) -> str:
-    return _count(cpus, "CPU") + (f" and {_count(gpus, 'GPU')}" if gpus else "")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+    return counted(cpus, "CPU") + (f" and {counted(gpus, 'GPU')}" if gpus else "")
