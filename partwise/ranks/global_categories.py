@@ -15,7 +15,6 @@ from partwise.ranks.gathering import gather_tables
 from partwise.ranks.protocols import Exchange
 from partwise.tables.categories import categories_of_rows, with_own_categories, without_order
 from partwise.tables.features import find_categories
-from partwise.tables.ipc_streams import table_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,19 +28,17 @@ class GlobalCategories:
         """The values in ascending order, without nulls and NaN; a code is a place among them."""
         return {name: find_categories(column) for name, column in self.values.items()}
 
-    def artifact(self) -> bytes | None:
-        """What gives rows that come later the codes of these, for the run.
+    def coded(self) -> pa.Table | None:
+        """What `categories_of_rows` gives of the columns that have a dictionary; None: none has.
 
-        An Arrow IPC stream of what `categories_of_rows` gives, for those columns that have a
-        dictionary; None where none has.
+        The run keeps it, so that rows that come later have the codes of these.
         """
         lists = {}
         for name, column in self.values.items():
-            if pa.types.is_dictionary(column.type):
-                own = categories_of_rows(pa.table({name: column}), ())
-                if own is not None:
-                    lists[name] = own.column(name)
-        return table_bytes(pa.table(lists)) if lists else None
+            own = categories_of_rows(pa.table({name: column}), ())
+            if own is not None:
+                lists[name] = own.column(name)
+        return pa.table(lists) if lists else None
 
 
 class Batches(Protocol):

@@ -1,5 +1,6 @@
 """The labels of the rows of all ranks: how many there are of each."""
 
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -18,25 +19,18 @@ def global_label_counts(
     Each rank has to call it alike. Meant for classes: of a label that is different in each row,
     every rank would hold all values. `labels_of` gives NaN where there is no label.
     """
-    counts: dict[float, int] = {}
+    counts = Counter[float]()
     for batch in share.batches():
         labels = labels_of(pa.Table.from_batches([batch]))
-        values, rows = np.unique(labels, return_counts=True)
-        _add(counts, values, rows)
+        values, rows = np.unique(labels[~np.isnan(labels)], return_counts=True)
+        counts.update(dict(zip(values.tolist(), rows.tolist(), strict=True)))
     own = pa.table(
         {
             "label": pa.array(list(counts), pa.float64()),
             "rows": pa.array(list(counts.values()), pa.int64()),
         }
     )
-    total: dict[float, int] = {}
+    total = Counter[float]()
     for table in gather_tables(context, own):
-        _add(total, table.column("label").to_numpy(), table.column("rows").to_numpy())
+        total.update(dict(zip(*table.to_pydict().values(), strict=True)))
     return dict(sorted(total.items()))
-
-
-def _add(counts: dict[float, int], values: np.ndarray, rows: np.ndarray) -> None:
-    for value, count in zip(values.tolist(), rows.tolist(), strict=True):
-        # NaN, which stands for no label, differs from itself.
-        if value == value:
-            counts[value] = counts.get(value, 0) + count

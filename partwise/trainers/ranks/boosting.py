@@ -250,8 +250,7 @@ class DistributedBoosting(BoostingSettings):
         """
         batches = LabelledBatches(rows, columns.categorical)
         found = global_categories(context, batches, columns.categorical)
-        artifact = found.artifact()
-        kept = None if artifact is None else pa.ipc.open_stream(artifact).read_all()
+        kept = found.coded()
         schema = rows.table.schema
         if (classes := self.label_classes(schema)) is not None:
             kept = with_classes(kept, *classes)
