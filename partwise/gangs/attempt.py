@@ -324,6 +324,7 @@ class Attempt:
         stop = self._stopped()
         for number, node in enumerate(self._spec.nodes):
             future = self._futures[number]
+            is_done = future.done()
             if number in self._lost:
                 ended.lost.add(node.worker)
                 sentence = f"The Dask worker {node.worker} {self._lost[number]}."
@@ -334,19 +335,16 @@ class Attempt:
                     final=False,
                 )
                 ended.ends += self._unknown_ends(node, PartitionStatus.INTERNAL_ERROR, failure)
-            elif not future.done():
-                reason = stop.reason if stop else "the gang did not come together"
-                ended.ends += self._unknown_ends(node, PartitionStatus.CANCELLED, None, reason)
-            elif (error := future.exception(timeout=ANSWER_S)) is not None:
+            elif is_done and (error := future.exception(timeout=ANSWER_S)) is not None:
                 failure = describe_error(error)
                 ended.ends += self._unknown_ends(node, PartitionStatus.INTERNAL_ERROR, failure)
                 ended.node_errors[node.first_rank] = error
-            elif (result := future.result(timeout=ANSWER_S)) is None:
-                reason = stop.reason if stop else "the gang did not come together"
-                ended.ends += self._unknown_ends(node, PartitionStatus.CANCELLED, None, reason)
-            else:
+            elif is_done and (result := future.result(timeout=ANSWER_S)) is not None:
                 ended.ends += result.ends
                 ended.errors |= result.errors
+            else:
+                reason = stop.reason if stop else "the gang did not come together"
+                ended.ends += self._unknown_ends(node, PartitionStatus.CANCELLED, None, reason)
         if stop and not self._reason:
             ended.reason = stop.reason
         return ended

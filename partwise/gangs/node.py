@@ -370,7 +370,9 @@ class _NodeRun:
             self._control.stop = stop
         if stop is None:
             return
-        since = time.monotonic() - self._stopping_since()
+        if self._stop_seen is None:
+            self._stop_seen = time.monotonic()
+        since = time.monotonic() - self._stop_seen
         if since < stop.settle_s:
             return
         for rank in running:
@@ -378,11 +380,6 @@ class _NodeRun:
                 rank.terminate(stop.reason)
             elif since >= stop.settle_s + stop.grace_s:
                 rank.kill()
-
-    def _stopping_since(self) -> float:
-        if self._stop_seen is None:
-            self._stop_seen = time.monotonic()
-        return self._stop_seen
 
     def _tell(self, kind: EventKind, **fields: Any) -> None:
         event = GangEvent(
