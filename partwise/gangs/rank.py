@@ -48,11 +48,7 @@ LARGEST_ERROR_BYTES = 1 << 20
 
 
 def main(given: Mapping[str, Any]) -> None:
-    """Work as one rank, leave the outcome in the rank's folder, and end this process.
-
-    Args:
-        given: As for `read_settings`.
-    """
+    """Work as one rank, leave the outcome in the rank's folder, and end this process."""
     settings = read_settings(given)
     # Apart from files of ours: a function may make what it likes there, or remove all.
     working_directory = os.path.join(settings.directory, "cwd")

@@ -32,9 +32,7 @@ class ResumePoint:
 def begin_attempt(spec: GangSpec, number: int) -> GangSpec:
     """Return the gang as the ranks of an attempt know it: all go on from one checkpoint.
 
-    Args:
-        spec: The gang.
-        number: Of the attempt, from 1.
+    `number` is the attempt's, from 1.
 
     Raises:
         InputError: The run that the caller named has no checkpoint.

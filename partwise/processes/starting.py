@@ -148,10 +148,7 @@ def become_child(parent_pid: int, number: signal.Signals = signal.SIGKILL) -> No
 
 
 def describe_exit(code: int) -> str:
-    """Return in words how a process ended.
-
-    Args:
-        code: Its `returncode`.
+    """Return in words how a process ended, by its `returncode`.
 
     Example:
         >>> describe_exit(-11)

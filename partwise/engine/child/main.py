@@ -413,11 +413,7 @@ def _raise_descriptor(descriptor: int) -> int:
 
 
 def main(settings: Mapping[str, Any]) -> None:
-    """Run a child.
-
-    Args:
-        settings: Those of `ChildSettings`, and descriptors.
-    """
+    """Run a child; `settings` are those of `ChildSettings`, and descriptors."""
     given = dict(settings)
     descriptors = {name: given.pop(name) for name in ("socket_fd", "mark_fd", "log_fd")}
     parsed = ChildSettings(**given)
