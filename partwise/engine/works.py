@@ -5,8 +5,8 @@ and is called once per partition.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -96,11 +96,9 @@ class StoredModel:
         """Return the model."""
         return read_model(serde, self.file.content(), self.artifact.filename, self._beside())
 
-    @contextmanager
-    def as_file(self) -> Iterator[str]:
+    def as_file(self) -> AbstractContextManager[str]:
         """Give the path of the model's file, with its external data in the same folder."""
-        with content_file(self.file.content(), self.artifact.filename, self._beside()) as path:
-            yield path
+        return content_file(self.file.content(), self.artifact.filename, self._beside())
 
     def _beside(self) -> dict[str, bytes]:
         if self.weights is None:

@@ -85,7 +85,6 @@ class TrialRun:
             attempts = Attempts(
                 execution=execution,
                 shard=assignment.number,
-                opened=opened,
                 fingerprints={0: assignment.fingerprint},
                 host=f"{socket.gethostname()}/{self.host.name}",
                 supervisor=supervisor,

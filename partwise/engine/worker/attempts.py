@@ -88,7 +88,6 @@ class Attempts:
     execution: Execution
     shard: int
     """Its number."""
-    opened: OpenShard
     fingerprints: Mapping[int, str]
     """Of what each partition is made of, by its place in the shard."""
     host: str
@@ -150,7 +149,8 @@ class Attempts:
         """
         for outcome in self.supervisor.run(list(waiting), attempt):
             if outcome.left or (outcome.model is not None and outcome.model.not_kept):
-                self.on_remarks(self.opened.partition_ids[outcome.index], _remarks(outcome))
+                name = self.supervisor.shard.partition_ids[outcome.index]
+                self.on_remarks(name, _remarks(outcome))
             if outcome.failure is not None:
                 check_scratch(self.supervisor.plan.directory, outcome.failure.message)
             yield outcome
@@ -196,7 +196,8 @@ class Attempts:
     def _settle(self, outcome: Outcome, attempt: int) -> LedgerRow:
         """Put an outcome and its files into the segment."""
         index, model = outcome.index, outcome.model
-        partition_id = self.opened.partition_ids[index]
+        opened = self.supervisor.shard
+        partition_id = opened.partition_ids[index]
         artifacts = [
             self.writer.add_artifact(partition_id, filename, open_content(content))
             for filename, content in outcome.artifacts.items()
@@ -219,7 +220,7 @@ class Attempts:
             shard=self.shard,
             generation=self.execution.generation,
             attempts=attempt,
-            rows=self.opened.offsets[index + 1] - self.opened.offsets[index],
+            rows=opened.offsets[index + 1] - opened.offsets[index],
             host=self.host,
             # Where an inference passed a model over, a resume is to ask for it again.
             fingerprint=None

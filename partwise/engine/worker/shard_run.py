@@ -250,7 +250,6 @@ class ShardRun:
             attempts = Attempts(
                 execution=self._execution,
                 shard=self._assignment.number,
-                opened=supervisor.shard,
                 fingerprints=self._fingerprints,
                 host=self._host_name,
                 supervisor=supervisor,
