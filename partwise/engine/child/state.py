@@ -19,7 +19,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -54,7 +54,7 @@ class Setting:
     name: str
     read: Callable[[], Any]
     write: Callable[[Any], object]
-    words: frozenset[str] = frozenset()
+    words: Set[str] = frozenset()
     """It is compared where the work's code has one of these, and after partitions that took a
     while. Empty: always."""
 
@@ -150,10 +150,6 @@ def _set_environment(saved: dict[bytes, bytes]) -> None:
     time.tzset()
 
 
-def _words(*words: str) -> frozenset[str]:
-    return frozenset(words)
-
-
 def _attributes(module: ModuleType, names: tuple[str, ...]) -> Setting:
     """Return a setting of several attributes of a module, and of what lists among them hold."""
     present = tuple(name for name in names if hasattr(module, name))
@@ -163,12 +159,12 @@ def _attributes(module: ModuleType, names: tuple[str, ...]) -> Setting:
         for name, value in zip(present, saved, strict=True):
             setattr(module, name, value)
 
-    words = _words(module.__name__, *names)
+    words = {module.__name__, *names}
     return Setting(f"attributes of {module.__name__}", lambda: read(module), write, words)
 
 
 def _list(
-    name: str, value: list[Any], keeps_new: bool = False, words: frozenset[str] = frozenset()
+    name: str, value: list[Any], keeps_new: bool = False, words: Set[str] = frozenset()
 ) -> Setting:
     """Return a setting of a list's elements."""
 
@@ -188,12 +184,12 @@ def _list(
 
 def _interpreter_settings() -> Iterator[Setting]:
     yield _attributes(sys, RESTORED_IN_SYS)
-    yield _list("sys.path", sys.path, words=_words("path", "sys", "site"))
-    yield _list("sys.argv", sys.argv, words=_words("argv"))
-    yield _list("sys.meta_path", sys.meta_path, True, _words("meta_path"))
-    yield _list("sys.path_hooks", sys.path_hooks, True, _words("path_hooks"))
+    yield _list("sys.path", sys.path, words={"path", "sys", "site"})
+    yield _list("sys.argv", sys.argv, words={"argv"})
+    yield _list("sys.meta_path", sys.meta_path, True, {"meta_path"})
+    yield _list("sys.path_hooks", sys.path_hooks, True, {"path_hooks"})
     yield _attributes(threading, _THREADING)
-    tracing = _words("settrace", "setprofile")
+    tracing = {"settrace", "setprofile"}
     yield Setting("sys.settrace()", sys.gettrace, sys.settrace, tracing)
     yield Setting("sys.setprofile()", sys.getprofile, sys.setprofile, tracing)
     yield Setting("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit)
@@ -201,37 +197,35 @@ def _interpreter_settings() -> Iterator[Setting]:
         "switch interval",
         sys.getswitchinterval,
         sys.setswitchinterval,
-        _words("setswitchinterval"),
+        {"setswitchinterval"},
     )
-    yield Setting(
-        "gc", gc.isenabled, lambda saved: gc.enable() if saved else gc.disable(), _words("gc")
-    )
+    yield Setting("gc", gc.isenabled, lambda saved: gc.enable() if saved else gc.disable(), {"gc"})
     yield Setting(
         "gc thresholds",
         gc.get_threshold,
         lambda saved: gc.set_threshold(*saved),
-        _words("gc"),
+        {"gc"},
     )
-    yield Setting("gc flags", gc.get_debug, gc.set_debug, _words("gc"))
-    yield _list("gc.callbacks", gc.callbacks, words=_words("gc"))
+    yield Setting("gc flags", gc.get_debug, gc.set_debug, {"gc"})
+    yield _list("gc.callbacks", gc.callbacks, words={"gc"})
     yield Setting(
         "socket timeout",
         socket.getdefaulttimeout,
         socket.setdefaulttimeout,
-        _words("setdefaulttimeout"),
+        {"setdefaulttimeout"},
     )
     yield Setting(
         "faulthandler",
         faulthandler.is_enabled,
         lambda _: faulthandler.enable(),
-        _words("faulthandler"),
+        {"faulthandler"},
     )
     # To read it is to stop it: there is no other way, and none is to run between partitions.
     yield Setting(
         "faulthandler's timer",
         faulthandler.cancel_dump_traceback_later,
         lambda _: None,
-        _words("dump_traceback_later"),
+        {"dump_traceback_later"},
     )
     yield _attributes(decimal, _DECIMAL)
     for name in _DECIMAL:
@@ -240,7 +234,7 @@ def _interpreter_settings() -> Iterator[Setting]:
             f"decimal.{name}",
             context.__reduce__,
             partial(_set_decimal, context),
-            frozenset({*_DECIMAL, "decimal"}),
+            {*_DECIMAL, "decimal"},
         )
 
 
@@ -261,44 +255,44 @@ def _kernel_settings() -> Iterator[Setting]:
         "signal handlers",
         lambda: list(map(_get_handler, _SIGNALS)),
         _set_handlers,
-        _words("signal", "add_signal_handler", "siginterrupt", "SIG_IGN"),
+        {"signal", "add_signal_handler", "siginterrupt", "SIG_IGN"},
     )
     yield Setting(
         "blocked signals",
         lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()),
         lambda saved: signal.pthread_sigmask(signal.SIG_SETMASK, saved),
-        _words("pthread_sigmask"),
+        {"pthread_sigmask"},
     )
     for which in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
         yield Setting(
             f"timer {which}",
             partial(signal.getitimer, which),
             lambda saved, which=which: signal.setitimer(which, *saved),  # type: ignore[misc]
-            _words("setitimer", "alarm"),
+            {"setitimer", "alarm"},
         )
     yield Setting(
         "locale",
         lambda: locale.setlocale(locale.LC_ALL, None),
         lambda saved: locale.setlocale(locale.LC_ALL, saved),
-        _words("locale", "setlocale", "resetlocale"),
+        {"locale", "setlocale", "resetlocale"},
     )
     yield Setting(
         "CPU affinity",
         lambda: os.sched_getaffinity(0),
         lambda saved: os.sched_setaffinity(0, saved),
-        _words("sched_setaffinity", "cpu_affinity"),
+        {"sched_setaffinity", "cpu_affinity"},
     )
     yield Setting(
         "priority",
         lambda: os.getpriority(os.PRIO_PROCESS, 0),
         lambda saved: os.setpriority(os.PRIO_PROCESS, 0, saved),
-        _words("nice", "setpriority"),
+        {"nice", "setpriority"},
     )
     yield Setting(
         "limits of the process (setrlimit)",
         lambda: list(map(resource.getrlimit, _LIMITS)),
         _set_limits,
-        _words("setrlimit", "prlimit", "rlimit"),
+        {"setrlimit", "prlimit", "rlimit"},
     )
 
 
@@ -321,12 +315,12 @@ def _logging_settings() -> Iterator[Setting]:
     root = logging.getLogger()
     # That of the child's log: `_restore_output` has just put it there, alone.
     handler = root.handlers[0]
-    words = _words("logging", "handlers", "getLogger", "addFilter")
+    words = {"logging", "handlers", "getLogger", "addFilter"}
     yield _list("filters of logging", root.filters, words=words)
     yield _list("filters of the log", handler.filters, words=words)
     yield Setting("form of the log", _attribute(handler, "formatter"), handler.setFormatter, words)
     yield Setting("level of the log", _attribute(handler, "level"), handler.setLevel, words)
-    yield Setting("loggers", _loggers, _set_loggers, _words("getLogger"))
+    yield Setting("loggers", _loggers, _set_loggers, {"getLogger"})
 
 
 def _attribute(owner: object, name: str) -> Callable[[], Any]:
@@ -366,22 +360,22 @@ def _library_settings() -> Iterator[Setting]:
         "numpy's print options",
         np.get_printoptions,
         lambda saved: np.set_printoptions(**{**saved, "override_repr": None}),
-        _words("set_printoptions"),
+        {"set_printoptions"},
     )
     yield Setting(
         "numpy's generator",
         np.random.mtrand.get_bit_generator,
         np.random.mtrand.set_bit_generator,
-        _words("set_bit_generator"),
+        {"set_bit_generator"},
     )
-    yield Setting("pyarrow's threads", pa.cpu_count, pa.set_cpu_count, _words("set_cpu_count"))
+    yield Setting("pyarrow's threads", pa.cpu_count, pa.set_cpu_count, {"set_cpu_count"})
     if "multiprocessing.context" in sys.modules:
         context = sys.modules["multiprocessing.context"]._default_context
         yield Setting(
             "start method of multiprocessing",
             _attribute(context, "_actual_context"),
             partial(setattr, context, "_actual_context"),
-            _words("set_start_method"),
+            {"set_start_method"},
         )
     if "pandas" in sys.modules:
         yield from _pandas_settings(sys.modules["pandas"])
@@ -390,7 +384,7 @@ def _library_settings() -> Iterator[Setting]:
 
 
 def _pandas_settings(pandas: Any) -> Iterator[Setting]:
-    words = _words("set_option", "options", "reset_option")
+    words = {"set_option", "options", "reset_option"}
 
     def read() -> dict[str, Any]:
         # Nested, as it is: to flatten it took half of the time of all settings.
