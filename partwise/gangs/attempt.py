@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from partwise.cluster_calls import ANSWER_S, ask_workers, forget_topic
-from partwise.engine.driver.cluster_watch import ClusterWatch
+from partwise.engine.driver.cluster_watch import LOOK_S, ClusterWatch
 from partwise.engine.failures import Failure, describe_error, fingerprint_failure
 from partwise.errors import ClusterError
 from partwise.formatting import duration
@@ -33,8 +33,6 @@ from partwise.outcomes import PartitionStatus, Stop
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-LOOK_S = 0.5
-"""So often the cluster is looked at."""
 REPEAT_S = 2.0
 """So often nodes are sent again what they have not confirmed."""
 SETTLE_S = 1.0

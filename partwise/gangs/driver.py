@@ -7,10 +7,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from partwise.engine.driver.cluster_watch import ClusterWatch
+from partwise.engine.driver.cluster_watch import LOOK_S, ClusterWatch
 from partwise.engine.scaling import cluster_workers
 from partwise.errors import ClusterError, StoreError
-from partwise.gangs.attempt import LOOK_S, Attempt, AttemptEnd
+from partwise.gangs.attempt import Attempt, AttemptEnd
 from partwise.gangs.errors import GangFailedError
 from partwise.gangs.events import GangEvent, GangListener
 from partwise.gangs.placement import replace_lost

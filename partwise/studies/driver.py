@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from partwise.cluster_calls import ANSWER_S
 from partwise.engine.assignment import Execution
-from partwise.engine.driver.cluster_watch import ClusterWatch, Logger
-from partwise.engine.driver.shards import LOOK_S
+from partwise.engine.driver.cluster_watch import LOOK_S, ClusterWatch, Logger
 from partwise.engine.failures import storable_start
 from partwise.errors import ClusterError
 from partwise.formatting import counted, duration

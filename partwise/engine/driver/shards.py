@@ -23,7 +23,7 @@ from partwise.engine.assignment import (
     ShardProgress,
     ShardReceipt,
 )
-from partwise.engine.driver.cluster_watch import ClusterWatch, Logger
+from partwise.engine.driver.cluster_watch import LOOK_S, ClusterWatch, Logger
 from partwise.engine.failures import storable_start
 from partwise.engine.reporter import BEAT_S
 from partwise.engine.worker.tasks import end_execution, request_stop, run_shard
@@ -35,7 +35,6 @@ from partwise.runs.unfinished import Standing
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-LOOK_S = 0.5
 REPEAT_S = 2.0
 """So often workers are asked again to stop, since others may have come."""
 FAREWELL_S = 1.0
