@@ -156,5 +156,10 @@ def describe_exit(code: int) -> str:
     """
     if code >= 0:
         return f"exit status {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        # Of those for real time, Python names the first and the last alone.
+        return f"signal {-code}"
     hint = "; the machine may have run out of memory" if code == -signal.SIGKILL else ""
-    return f"signal {-code} ({signal.Signals(-code).name}{hint})"
+    return f"signal {-code} ({name}{hint})"

@@ -89,6 +89,7 @@ def test_a_process_ends_that_was_interrupted_as_a_lasting_thread_began(more, sai
         (3, "exit status 3"),
         (-signal.SIGSEGV, "signal 11 (SIGSEGV)"),
         (-signal.SIGKILL, "signal 9 (SIGKILL; the machine may have run out of memory)"),
+        (-40, "signal 40"),
     ],
 )
 def test_an_end_in_words(code, words) -> None:
