@@ -32,7 +32,7 @@ class Failure:
 
 def fingerprint_failure(*parts: str) -> str:
     """Return 12 hex digits by which equal failures are one group."""
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+    return hashlib.sha256(printable("\n".join(parts)).encode()).hexdigest()[:12]
 
 
 def printable(text: str) -> str:
@@ -88,7 +88,7 @@ def describe_error(error: BaseException, given: Mapping[str, Any] | None = None)
     """
     kind = type(error)
     module = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
-    name = f"{module}{kind.__qualname__}"
+    name = printable(f"{module}{kind.__qualname__}")
     try:
         message = str(error)
     except BaseException as nested:

@@ -109,3 +109,17 @@ def test_so_is_a_file_beside_the_caller():
     except OSError as error:
         failure = describe_error(error, {"prices": "prices.csv"})
     assert "prices='prices.csv' is a path: it is relative" in failure.message
+
+
+def test_a_file_name_that_is_not_text_is_no_obstacle() -> None:
+    """As of a script named so in bytes: its functions travel with the names of their files."""
+    scope: dict[str, type[Exception]] = {}
+    exec(compile("def fail():\n    raise ValueError('x')", "od\udcffd.py", "exec"), scope)
+    try:
+        scope["fail"]()
+    except ValueError as error:
+        described = describe_error(error)
+    assert described.message == "x"
+    assert "od\\udcffd.py" in described.traceback
+    odd = type("Odd", (Exception,), {"__module__": "od\udcffd"})
+    assert raise_and_describe(odd()).error_type == "od\\udcffd.Odd"
