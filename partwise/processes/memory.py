@@ -54,7 +54,7 @@ class FamilyMemory:
         """Return the part of the shared memory of a process that is its own among those sharing."""
         exact = _sum_of(Path(f"/proc/{pid}/smaps_rollup"), b"Pss_Shmem:")
         if exact and self._scratch_is_in_memory:
-            exact -= _sum_of(Path(f"/proc/{pid}/smaps"), b"Pss:", self._scratch.encode())
+            exact -= _sum_of(Path(f"/proc/{pid}/smaps"), b"Pss:", os.fsencode(self._scratch))
         return max(0, exact)
 
     @cached_property

@@ -36,7 +36,7 @@ def own_folder_of(directory: str, token: str) -> str:
     It stands beside the child's `directory`, as sockets in it may not have a longer path.
     """
     beside = f"{directory}.mp"
-    if len(beside + _LISTENER) <= LONGEST_ADDRESS:
+    if len(os.fsencode(beside + _LISTENER)) <= LONGEST_ADDRESS:
         return beside
     return os.path.join(tempfile.gettempdir(), f"pymp-{token}")
 

@@ -8,6 +8,7 @@
     tmp/             temporary files (TMPDIR), which programs that are killed leave
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +43,7 @@ class NodeFolders:
     def temporary(self) -> Path | None:
         """For temporary files; None: multiprocessing's sockets in it would have too long a path."""
         folder = self.root / "tmp"
-        return folder if len(str(folder / _SOCKET)) <= LONGEST_ADDRESS else None
+        return folder if len(os.fsencode(folder / _SOCKET)) <= LONGEST_ADDRESS else None
 
     @property
     def outputs(self) -> Path:
