@@ -27,6 +27,9 @@ class RankLog:
         `ended`: nothing more will come, so that an unfinished line counts as well.
         """
         size = os.fstat(self.descriptor).st_size
+        if size < self._seen:
+            # Emptied by what the rank has started, as a shell does with `echo x > /dev/stderr`.
+            self._seen, self._unfinished = 0, b""
         start = max(self._seen, size - READ_BYTES)
         skipped = start - self._seen
         content = os.pread(self.descriptor, size - start, start)

@@ -1,6 +1,7 @@
 """The log of a rank: live lines are bounded, and so is what is kept."""
 
 import os
+import subprocess
 
 import pytest
 
@@ -62,3 +63,12 @@ def test_what_is_kept_of_a_log_is_without_secrets_also_where_it_was_cut(log, mon
     assert b"bytes left out" in content
     assert content.count(b"the token is ***") > 2
     assert b"hf_0123456789abcdef" not in content
+
+
+def test_a_log_that_a_program_empties_is_read_on(log):
+    os.write(log.descriptor, b"one\ntwo\nthr")
+    assert log.new_lines() == ["one", "two"]
+    # It opens the file anew, with O_TRUNC.
+    subprocess.run(["sh", "-c", "echo four > /dev/stderr"], stderr=log.descriptor, check=True)
+    assert log.new_lines(ended=True) == ["four"]
+    assert log.content() == b"four\n"
