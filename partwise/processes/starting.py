@@ -33,13 +33,19 @@ _PACKAGES_FIRST = (
 _CALL = "from importlib import import_module; import_module(sys.argv[2]).main(sys.argv[3])"
 
 
+def import_path() -> list[str]:
+    """Return where this process imports from: what is no text in sys.path, Python passes over."""
+    places: list[Any] = sys.path
+    return [place for place in places if isinstance(place, str)]
+
+
 def python_words(module: str, argument: str, site_packages: str = "") -> list[str]:
     """Return the command that calls `main(argument)` of a module with this process's import path.
 
     `site_packages` is a folder of packages that come before all others; empty: none.
     """
     # -P: a file in the working directory must not take the place of a library.
-    words = [sys.executable, "-P", "-c", _PATH + _CALL, json.dumps(sys.path), module, argument]
+    words = [sys.executable, "-P", "-c", _PATH + _CALL, json.dumps(import_path()), module, argument]
     if site_packages:
         words[3] = _PATH + _PACKAGES_FIRST + _CALL
         words.append(site_packages)

@@ -15,6 +15,8 @@ from importlib.machinery import all_suffixes
 from pathlib import Path
 from typing import Any
 
+from partwise.processes.starting import import_path
+
 _PASSING = {
     # `readline`, which an interactive Python imports, sets them for processes that it starts only.
     *("LINES", "COLUMNS"),
@@ -60,7 +62,7 @@ def digest_of(module: str, variables: Mapping[str, str], libraries: Sequence[str
         here = os.getcwd()
     # "" is the working directory in an interactive Python, of which a worker is given the path.
     places = [
-        place or here for place in sys.path if _DASKS_FOLDER not in place or _holds_code(place)
+        place or here for place in import_path() if _DASKS_FOLDER not in place or _holds_code(place)
     ]
     found = [
         *(module, named, sorted(libraries)),
@@ -72,7 +74,7 @@ def digest_of(module: str, variables: Mapping[str, str], libraries: Sequence[str
 def own_settings() -> dict[str, Any]:
     """Return what a fork of another process takes over from this one."""
     return {
-        "path": sys.path,
+        "path": import_path(),
         "blocked": list(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
         "ignored": [
             number

@@ -16,7 +16,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from partwise.processes.forking import (
     place_of_mark,
 )
 from partwise.processes.kept import KeptProcess
-from partwise.processes.starting import Starter, await_ends, become_child, reap
+from partwise.processes.starting import Starter, await_ends, become_child, import_path, reap
 from partwise.processes.surroundings import (
     address_of,
     digest_of,
@@ -184,7 +183,7 @@ class WarmServers:
         """
         # What a child finds has to be what it would find, were it started by itself: so also where
         # packages were installed since.
-        places = (site_packages, *sys.path)
+        places = (site_packages, *import_path())
         surroundings = (
             module,
             tuple(sorted(variables.items())),

@@ -1,14 +1,23 @@
 """Child processes that end with their parent."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
-from partwise.processes.starting import LOST_PARENT, Starter, describe_exit, reap
+from partwise.processes.starting import (
+    LOST_PARENT,
+    Starter,
+    describe_exit,
+    python_words,
+    reap,
+)
+from partwise.processes.surroundings import digest_of, own_settings
 
 MODULE = """
 import os, sys, time
@@ -94,6 +103,14 @@ def test_a_process_ends_that_was_interrupted_as_a_lasting_thread_began(more, sai
 )
 def test_an_end_in_words(code, words) -> None:
     assert describe_exit(code) == words
+
+
+def test_what_is_no_text_in_the_import_path_is_passed_over_as_python_does(monkeypatch) -> None:
+    """As of a script that says `sys.path.append(Path(...))`, which has no effect."""
+    words, digest, path = python_words("m", "x"), digest_of("m", {}, ()), own_settings()["path"]
+    monkeypatch.setattr(sys, "path", [Path("/nowhere"), *sys.path])
+    assert (python_words("m", "x"), digest_of("m", {}, ())) == (words, digest)
+    assert json.loads(json.dumps(own_settings()))["path"] == path
 
 
 def test_it_loads_next_to_nothing() -> None:
