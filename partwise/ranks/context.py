@@ -140,13 +140,20 @@ class RankContext:
         then end the trial.
 
         Raises:
-            InputError: A value is neither a number nor what JSON holds.
+            InputError: A value is neither a number nor what JSON holds; or a study is told a step
+                that is not a count.
         """
         numbers, others = _divided(values)
+        step = None if self.on_step is None else numbers.get("step")
+        # With another one, the pruner would end the whole study.
+        if step is not None and not 0 <= step < 2**63:
+            raise InputError(
+                f"context.report() was given the step {values['step']!r}, which is not a count."
+            )
         self.metrics.update(numbers)
         self.reported.update(others)
-        if self.on_step is not None and "step" in numbers:
-            self.on_step(int(numbers["step"]), numbers)
+        if self.on_step is not None and step is not None:
+            self.on_step(int(step), numbers)
 
     def data(
         self,

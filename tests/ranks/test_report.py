@@ -61,6 +61,17 @@ def test_a_step_is_told_with_its_numbers() -> None:
     assert told == [(2, {"step": 2.0, "loss": 0.5})]
 
 
+@pytest.mark.parametrize("step", [-1, float("nan"), float("inf"), 2**63])
+def test_a_study_is_told_no_step_that_is_not_a_count(step) -> None:
+    """Its pruner refuses them, and would have ended all trials for that of one."""
+    told = []
+    context = RankContext(rank=0, world_size=1, on_step=lambda *step: told.append(step))
+    with pytest.raises(InputError, match=r"the step .*, which is not a count"):
+        context.report(step=step, loss=0.5)
+    assert (told, context.metrics) == ([], {})
+    RankContext(rank=0, world_size=1).report(step=step)
+
+
 @pytest.mark.parametrize("metric", [[1.0], "0.5", None, b"1"])
 def test_a_partition_reports_one_number(metric) -> None:
     link = MemoryLink()
