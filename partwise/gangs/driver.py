@@ -84,10 +84,10 @@ class GangDriver:
             failed = self._fail(ended, number)
             if self.stopped or number > spec.options.max_retries or _is_final(failed):
                 raise failed from failed.__cause__
+            self._listen(GangEvent(kind="restart", attempt=number + 1, error=str(failed)))
+            spec = self._with_workers(spec, ended, number)
             self._discard(ended.ends)
             number += 1
-            self._listen(GangEvent(kind="restart", attempt=number, error=str(failed)))
-            spec = self._with_workers(spec, ended)
 
     def longest(self) -> str:
         """Return a sentence about what the gang waits for; empty: it has not begun."""
@@ -134,21 +134,30 @@ class GangDriver:
             with contextlib.suppress(StoreError):
                 self._spec.store.delete(run_path(self._spec.run_id, bundle))
 
-    def _with_workers(self, spec: GangSpec, ended: AttemptEnd) -> GangSpec:
-        """Return the gang with other workers in the place of lost ones, once there are some."""
+    def _with_workers(self, spec: GangSpec, ended: AttemptEnd, number: int) -> GangSpec:
+        """Return the gang with other workers in the place of lost ones, once there are some.
+
+        Raises:
+            GangFailedError: The gang was stopped meanwhile.
+            ClusterError: No others came in time.
+        """
         if not ended.lost:
             return spec
         deadline = time.monotonic() + spec.options.join_timeout_s
-        while time.monotonic() < deadline and not self.stopped:
+        while not self.stopped:
             workers = cluster_workers(self._client)
             nodes = replace_lost(spec.nodes, ended.lost, workers)
             if nodes is not None:
                 return replace(spec, nodes=nodes)
+            if time.monotonic() >= deadline:
+                raise ClusterError(
+                    f"The gang of the run {spec.run_id!r} lost workers, and no others came in "
+                    f"their place within {spec.options.join_timeout_s:g} s: "
+                    f"{', '.join(sorted(ended.lost))}."
+                )
             self._news.wait(LOOK_S)
-        raise ClusterError(
-            f"The gang of the run {spec.run_id!r} lost workers, and no others came in their place "
-            f"within {spec.options.join_timeout_s:g} s: {', '.join(sorted(ended.lost))}."
-        )
+        ended.reason = self.stopped.reason
+        raise self._fail(ended, number)
 
 
 def _logs(end: RankEnd) -> tuple[StoredArtifact, ...]:

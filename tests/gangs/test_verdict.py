@@ -1,16 +1,21 @@
 """Who is to blame: by what ranks of real libraries have said when another one had ended."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from partwise.engine.failures import Failure, describe_error
+from partwise.engine.scaling import ClusterWorker
 from partwise.errors import PeerLostError
+from partwise.gangs import driver as gang_driver
 from partwise.gangs.attempt import AttemptEnd
 from partwise.gangs.driver import GangDriver
-from partwise.gangs.spec import RankEnd
+from partwise.gangs.errors import GangFailedError
+from partwise.gangs.options import GangOptions
+from partwise.gangs.spec import Node, RankEnd
 from partwise.gangs.verdict import choose_guilty, is_consequence
-from partwise.outcomes import PartitionStatus
+from partwise.outcomes import CANCELLED, PartitionStatus
 
 VICTIMS = [
     "xgboost.core.XGBoostError: Ring Allreduce failed, rank: 1",
@@ -99,3 +104,30 @@ def test_who_lost_a_rank_that_was_ended_was_ended_too():
     assert failed.ends[0].reason == "cancelled"
     own = driver._fail(AttemptEnd(ends=[end(0, "KeyError: x")], order=[0], reason="cancelled"), 1)
     assert own.ends[0].status is PartitionStatus.FAILED
+
+
+def test_a_stop_ends_the_wait_for_other_workers(monkeypatch):
+    """It ends the gang by its reason: the run is then completed as cancelled, and not left open."""
+    node = Node(worker="tcp://lost", first_rank=0, ranks=1)
+    options = GangOptions(max_retries=1, join_timeout_s=600)
+    spec: Any = SimpleNamespace(run_id="gang", nodes=(node,), options=options)
+    driver = GangDriver(None, spec, None)
+
+    class Lost:
+        def __init__(self, *_: Any) -> None: ...
+
+        def wake(self) -> None: ...
+
+        def run(self) -> AttemptEnd:
+            return AttemptEnd(ends=[end(0, "WorkerLost: gone")], order=[], lost={"tcp://lost"})
+
+    def find_none(_: Any) -> list[ClusterWorker]:
+        driver.stop(CANCELLED)
+        return []
+
+    monkeypatch.setattr(gang_driver, "begin_attempt", lambda spec, number: spec)
+    monkeypatch.setattr(gang_driver, "Attempt", Lost)
+    monkeypatch.setattr(gang_driver, "cluster_workers", find_none)
+    with pytest.raises(GangFailedError, match=f"was ended: {CANCELLED.reason}") as failed:
+        driver.run()
+    assert failed.value.stopped == CANCELLED
