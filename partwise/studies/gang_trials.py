@@ -180,7 +180,10 @@ class GangTrials:
                 if nodes is not None:
                     self._busy |= {node.worker for node in nodes}
                     return replace(placement, nodes=nodes)
-            if time.monotonic() >= deadline or self._stopped:
+            if self._stopped:
+                # As `_run_on` sees.
+                return placement
+            if time.monotonic() >= deadline:
                 raise ClusterError(
                     f"Workers of a trial are gone ({', '.join(sorted(lost))}), and no others came "
                     f"in their place within {WAIT_S:g} s."

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from partwise.engine.options import ExecutionOptions
+from partwise.gangs.spec import Node
+from partwise.outcomes import CANCELLED
 from partwise.processes.warm_server import Preloaded
 from partwise.studies import gang_trials
 from partwise.studies.gang_trials import GangTrials
@@ -37,3 +39,17 @@ def test_limits_and_seed_of_a_trial_are_those_of_its_gang(
     given = spec.options
     assert (given.timeout_s, given.max_retries, given.silence_s) == (7.0, 2, 3.0)
     assert spec.modules == ("lightgbm",)
+
+
+def test_a_trial_that_waits_for_workers_as_the_study_is_stopped_counts_as_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And not as one whose workers are gone for good."""
+    monkeypatch.setattr(gang_trials, "cluster_workers", lambda client: [])
+    placement: Any = SimpleNamespace(nodes=(Node(worker="tcp://gone", first_rank=0, ranks=1),))
+    trials: Any = GangTrials(*[None] * 3, [placement], *[None] * 4)
+    monkeypatch.setattr(trials, "_specify", lambda assignment, placement: None)
+    trials.stop(CANCELLED)
+    future = trials.submit(SimpleNamespace(number=1), 1)
+    assert future.result(timeout=30) is None
+    trials.close()
