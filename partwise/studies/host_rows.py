@@ -8,6 +8,7 @@ The locks end with their processes, so that what killed workers leave is removed
 
 import fcntl
 import os
+import threading
 
 from partwise.connector.spooling import map_spooled, write_spooled
 from partwise.errors import SourceError
@@ -17,6 +18,7 @@ from partwise.store.entry_locks import lock_entry, remove_abandoned
 
 _in_use: dict[str, int] = {}
 """The descriptors of this process' locks, by token."""
+_beginning = threading.Lock()
 
 
 def map_rows(rows: SourceFragments, token: str) -> tuple[str, int]:
@@ -25,9 +27,11 @@ def map_rows(rows: SourceFragments, token: str) -> tuple[str, int]:
     Returned are the path of the file, for `SpooledReader`, and how many rows there are.
     """
     entry = own_folder("studies") / token
-    if token not in _in_use:
-        _in_use[token] = lock_entry(entry, fcntl.LOCK_SH)
-        remove_abandoned(entry.parent)
+    # Of two threads that begin at the same time, one alone: the lock of the other would never end.
+    with _beginning:
+        if token not in _in_use:
+            _in_use[token] = lock_entry(entry, fcntl.LOCK_SH)
+            remove_abandoned(entry.parent)
     entry.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = entry / "rows"
     # A second lock: the other one says who uses the folder.

@@ -4,6 +4,8 @@ import fcntl
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ from partwise.ranks.staging import rank_source
 from partwise.shuffle.shared_folder import SharedFolder
 from partwise.sources.opening import open_source
 from partwise.store.entry_locks import lock_entry
+from partwise.studies import host_rows
 from partwise.studies.host_rows import forget_rows, map_rows
 
 
@@ -47,6 +50,22 @@ def test_rows_are_written_once_and_removed_by_the_last(fragments, tmp_path) -> N
     map_rows(rows, "token2")
     assert not Path(path).exists(), "the next study removes what a killed worker left"
     forget_rows("token2")
+    assert list((tmp_path / "scratch" / "studies").iterdir()) == []
+
+
+def test_trials_that_begin_at_the_same_time_hold_the_rows_once(
+    fragments, tmp_path, monkeypatch
+) -> None:
+    def slowly(entry: Path, how: int) -> int:
+        time.sleep(0.1)
+        return lock_entry(entry, how)
+
+    monkeypatch.setattr(host_rows, "lock_entry", slowly)
+    rows = fragments(pa.table({"x": [1, 2, 3]}))
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(map_rows, [rows] * 2, ["token4"] * 2))
+    assert found[0] == found[1]
+    forget_rows("token4")
     assert list((tmp_path / "scratch" / "studies").iterdir()) == []
 
 
