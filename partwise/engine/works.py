@@ -353,8 +353,10 @@ def _check_key(name: str, key: pa.Scalar, rows: pa.Table) -> None:
         return
     value = key.as_py()
     returned = rows.column(name).unique().to_pylist()
-    # A NaN differs from itself.
-    if len(returned) > 1 or (returned[0] != value and value == value):
+    first = returned[0]
+    # A NaN differs from itself, and pandas takes it for a null.
+    is_same = first == value or (value != value and (first is None or first != first))
+    if len(returned) > 1 or not is_same:
         raise ColumnError(
             f"The function returned a column {name!r} that differs from the partition's key of "
             "that name; give it another name."

@@ -135,6 +135,17 @@ def test_rows_that_a_map_function_sorts_stay_sorted():
     assert found["x"].to_pylist() == sorted(X)
 
 
+@pytest.mark.parametrize("key", ["a", 1.5, float("nan"), None])
+def test_a_key_column_that_is_returned_holds_the_key_alone(key):
+    data = DataConnector(pa.table({"key": pa.array([key] * 2, from_pandas=False), "x": [1, 2]}))
+    for same in (data.to_arrow(), data.to_pandas()):
+        found = produce_rows(same, data, ["key"], None, "value").rows
+        assert repr(found["key"].to_pylist()) == repr([key] * 2)
+    others = pa.table({"key": [7.5, 7.5], "x": [1, 2]})
+    with pytest.raises(ColumnError, match="'key' that differs from the partition's key"):
+        produce_rows(others, data, ["key"], None, "value")
+
+
 @pytest.mark.parametrize(
     "outcome",
     [np.array(X), pa.array(X), pl.DataFrame({"x": X}), ROWS, {"x": X}, [1.0], {}],
