@@ -286,7 +286,7 @@ def visible_gpus(variable: str) -> tuple[str, ...]:
     names = []
     for name in map(str.strip, variable.split(",")):
         # CUDA itself stops at the first that cannot be a device.
-        if not name or name.startswith("-"):
+        if not name.isdecimal() and not name.startswith(("GPU-", "MIG-")):
             break
         names.append(name)
     return tuple(names)

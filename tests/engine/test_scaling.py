@@ -222,7 +222,16 @@ def test_what_no_machine_has_is_refused_with_both_numbers():
 
 @pytest.mark.parametrize(
     ("visible", "names"),
-    [("0,2", ("0", "2")), ("", ()), ("-1", ()), ("1,-1,2", ("1",)), (" GPU-a1 ", ("GPU-a1",))],
+    [
+        ("0,2", ("0", "2")),
+        ("", ()),
+        ("-1", ()),
+        ("1,-1,2", ("1",)),
+        (" GPU-a1 ", ("GPU-a1",)),
+        ("MIG-b2", ("MIG-b2",)),
+        # As Slurm says that a job has none.
+        ("NoDevFiles", ()),
+    ],
 )
 def test_gpus_are_those_that_cuda_would_see(monkeypatch, visible, names):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
