@@ -16,7 +16,7 @@ from partwise.cluster_calls import ANSWER_S
 from partwise.engine.assignment import Execution
 from partwise.engine.driver.cluster_watch import LOOK_S, ClusterWatch, Logger
 from partwise.engine.failures import storable_start
-from partwise.errors import ClusterError
+from partwise.errors import ClusterError, ScratchError
 from partwise.formatting import counted, duration
 from partwise.outcomes import PartitionStatus, RunStatus, Stop
 from partwise.runs.trials import Trial, TrialRecord
@@ -270,6 +270,11 @@ class StudyDriver:
         try:
             # Its worker may be stopped just now, with the receipt in its memory.
             receipt = future.result(timeout=ANSWER_S)
+        except ScratchError as error:
+            # No trial is to blame, and others would meet the same.
+            self._log.warning("trial %d did not come to its end: %s", number, error)
+            self.stop(Stop(RunStatus.FAILURE, str(error)))
+            receipt = None
         except Exception as error:
             reason = storable_start(f"{type(error).__name__}: {error}".removesuffix(": "), 500)
             if self._starts[number] < options.max_shard_starts and not self.stopped:

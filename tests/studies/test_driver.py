@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from partwise.errors import ClusterError
+from partwise.errors import ClusterError, ScratchError
 from partwise.outcomes import PartitionStatus, RunStatus, Stop
 from partwise.runs.trials import Trial, TrialRecord
 from partwise.studies.assignment import TrialAssignment, TrialReceipt
@@ -160,3 +160,22 @@ def test_a_study_whose_cluster_is_gone_has_no_end(monkeypatch) -> None:
     monkeypatch.setattr(Search, "ask", gone)
     with driver_of(TrialsHere(), "random", 5) as driver, pytest.raises(ClusterError):
         driver.run()
+
+
+def test_a_disk_that_is_full_stops_the_study() -> None:
+    """As it says: other trials of that machine would fail as well, and none is to blame."""
+
+    class Full(TrialsHere):
+        def submit(self, assignment: TrialAssignment, start: int) -> Future[TrialReceipt | None]:
+            if assignment.number < 2:
+                return super().submit(assignment, start)
+            future: Future[TrialReceipt | None] = Future()
+            future.set_exception(ScratchError("The run stopped: no space."))
+            return future
+
+    here = Full()
+    with driver_of(here, "random", 5) as driver:
+        end = driver.run()
+    assert len(here.ended) == 2
+    assert driver.stopped == Stop(RunStatus.FAILURE, "The run stopped: no space.")
+    assert (end.interrupted, end.lost) == ((2,), {})
