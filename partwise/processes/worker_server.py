@@ -6,7 +6,9 @@ once for all workers, while this process has its own imports to do.
 
 import os
 import signal
+import sys
 from multiprocessing import forkserver, resource_tracker
+from typing import Any
 
 from partwise.processes.starting import LastingThread
 from partwise.processes.variables import variables_set
@@ -72,6 +74,10 @@ def _begin() -> None:
     # For good, in the server and in its workers: only the driver is to answer Ctrl-C.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     forkserver.set_forkserver_preload([_IMPORTS])
+    # The server is told it as code, in which only text can stand. Python passes over the rest.
+    places: list[Any] = sys.path
+    for place in [each for each in places if not isinstance(each, str)]:
+        places.remove(place)
     unset = {name: value for name, value in _UNLESS_SET.items() if name not in os.environ}
     # Workers are given the variables of their driver, and not these.
     with variables_set(unset | _SET):

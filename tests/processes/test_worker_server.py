@@ -17,11 +17,13 @@ from tests.plain_cluster import plain_cluster
 
 NAME = "PARTWISE_TEST_WORKER_SERVER"
 DRIVER = """
-import os, sys, time
+import os, pathlib, sys, time
 from partwise.blocks import LocalCluster
 from partwise.processes.worker_server import begin_worker_server
 
 if __name__ == "__main__":
+    # As scripts do. Python passes it over, and so has its server of forks to.
+    sys.path.append(pathlib.Path("/nowhere"))
     begin_worker_server()
     with LocalCluster(workers=1).client() as client:
         print(client.submit(os.getppid).result(), client.submit(os.getpid).result(), flush=True)
