@@ -6,7 +6,6 @@ It knows its worker only as a `Host`, so that a test can run a trial in its own 
 import os
 import pickle
 import socket
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -17,11 +16,9 @@ from partwise.engine.messages import OpenShard
 from partwise.engine.outcome import Outcome
 from partwise.engine.params_file import write_params
 from partwise.engine.worker.attempts import Attempts, supervise
-from partwise.engine.worker.child import discard_child
 from partwise.engine.worker.machine_slots import SharedMachine
-from partwise.engine.worker.scratch import own_scratch
 from partwise.engine.worker.segments import SegmentWriter
-from partwise.engine.worker.shard_run import execution_folder, open_run
+from partwise.engine.worker.shard_run import execution_folder, folder_of_work, open_run
 from partwise.environments.building import open_environment
 from partwise.errors import ArtifactNotFoundError
 from partwise.outcomes import PartitionStatus
@@ -51,16 +48,10 @@ class TrialRun:
 
     def run(self) -> TrialReceipt | None:
         """Run it; None: the study is being stopped, and nothing is committed."""
-        scratch = own_scratch(self.host.folder)
         folder = execution_folder(self.host, self.assignment.execution.token)
-        os.makedirs(folder, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="trial-", dir=scratch) as directory:
-            try:
-                return self._run(folder, directory)
-            except BaseException:
-                # The child may be in the midst of this trial; the next one must not hear of that.
-                discard_child()
-                raise
+        with folder_of_work(self.host, "trial-") as directory:
+            os.makedirs(folder, exist_ok=True)
+            return self._run(folder, directory)
 
     def _run(self, folder: str, directory: str) -> TrialReceipt | None:
         assignment, execution = self.assignment, self.assignment.execution

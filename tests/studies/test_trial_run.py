@@ -1,9 +1,11 @@
 """A trial in this process: a real child, a real store, no Dask, no Prefect."""
 
+import errno
 import os
 import signal
 import threading
 import time
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,9 +15,11 @@ from partwise.connector.data_connector import DataConnector
 from partwise.engine.assignment import Execution, work_file
 from partwise.engine.driver.payload import pack_work
 from partwise.engine.options import ExecutionOptions
+from partwise.engine.worker import scratch
 from partwise.engine.worker.child import discard_child, end_marked
 from partwise.engine.worker.machine_slots import SharedMachine
 from partwise.engine.works import TrainWork
+from partwise.errors import ScratchError
 from partwise.evaluation import HoldoutFraction
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import PartitionStatus, Result, Skip
@@ -25,6 +29,7 @@ from partwise.runs.run import Run
 from partwise.runs.trials import TRIAL_KEY, TrialRecord
 from partwise.shuffle.shared_folder import SharedFolder
 from partwise.sources.opening import open_source
+from partwise.studies import trial_run
 from partwise.studies.assignment import TrialAssignment
 from partwise.studies.host_rows import forget_rows, map_rows
 from partwise.studies.trial_run import TrialRun
@@ -238,3 +243,15 @@ def test_rounds_report_no_built_in_metric_in_place_of_a_function_of_its_name(mon
         )
         trainer(DataConnector(rows), PartitionContext(seed=1))
     assert len(reports) == 3
+
+
+def test_a_trial_that_meets_a_full_disk_says_so(try_settings, monkeypatch) -> None:
+    """And not that it failed itself: the study then begins no other."""
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(scratch, "ROOM_BYTES", 1 << 62)
+    monkeypatch.setattr(trial_run, "write_params", refuse)
+    with pytest.raises(ScratchError, match=r"scratch folder .* cannot be used: .*No space left"):
+        try_settings(lambda data, context: Result(1, {"loss": 1.0}), {"x": 2.0})

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -62,13 +62,23 @@ def run_on(
     gpus: Sequence[str] = (),
 ) -> ShardReceipt:
     """Work on one shard on a host, with these GPUs where the options say how many."""
+    with folder_of_work(host, "shard-") as directory:
+        return ShardRun(assignment, host, directory, is_stopped, gpus).run()
+
+
+@contextmanager
+def folder_of_work(host: Host, prefix: str) -> Iterator[str]:
+    """Give work on a host a folder of its own; where it fails, its child is not used again.
+
+    Raises:
+        ScratchError: It failed since the disk of that folder is full or broken.
+    """
     try:
-        scratch = own_scratch(host.folder)
-        with tempfile.TemporaryDirectory(prefix="shard-", dir=scratch) as directory:
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=own_scratch(host.folder)) as directory:
             try:
-                return ShardRun(assignment, host, directory, is_stopped, gpus).run()
+                yield directory
             except BaseException:
-                # The child may be in the midst of this shard; the next one must not hear of that.
+                # The child may be in the midst of it; what comes next must not hear of that.
                 discard_child()
                 raise
     except (OSError, ClusterError, pa.ArrowException) as error:
