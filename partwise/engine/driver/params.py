@@ -4,6 +4,7 @@ import hashlib
 import os
 import pickle
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,7 @@ def values_of(params: Any, columns: Sequence[KeyColumn]) -> Sequence[Mapping[str
     """Return the parameters of each partition that has any, as `shard_params` takes them."""
     if params is None:
         return []
-    if isinstance(params, Mapping):
-        return _of_mapping(params, columns)[2]
-    return _of_table(_params_table(params), columns)[2]
+    return _by_partition(params, columns)[2]
 
 
 def shard_params(
@@ -67,10 +66,7 @@ def shard_params(
     """
     if params is None:
         return {}
-    if isinstance(params, Mapping):
-        ids, hashes, values = _of_mapping(params, columns)
-    else:
-        ids, hashes, values = _of_table(_params_table(params), columns)
+    ids, hashes, values = _by_partition(params, columns)
     fingerprints = [_fingerprint(value) for value in values]
     numbers = (hashes % np.uint64(n_shards)).astype(np.int64)
     order = np.argsort(numbers, kind="stable")
@@ -89,6 +85,20 @@ def shard_params(
             [_pickled(ids[row], values[row]) for row in chosen],
         )
     return paths
+
+
+def _by_partition(
+    params: Any, columns: Sequence[KeyColumn]
+) -> tuple[list[str], np.ndarray, list[dict[str, Any]]]:
+    """Return which partitions have parameters, the hashes of their keys, and what they have."""
+    if isinstance(params, Mapping):
+        ids, hashes, values = _of_mapping(params, columns)
+    else:
+        ids, hashes, values = _of_table(_params_table(params), columns)
+    name, count = Counter(ids).most_common(1)[0] if ids else ("", 0)
+    if count > 1:
+        raise InputError(f"params has more than one entry for partition {name!r}: keep one.")
+    return ids, hashes, values
 
 
 def _params_table(params: Any) -> pa.Table:
@@ -129,12 +139,8 @@ def _of_table(
 ) -> tuple[list[str], np.ndarray, list[dict[str, Any]]]:
     names = [column.name for column in columns]
     keys = keys_of_table(table, columns, "params")
-    ids = partition_ids(keys, columns)
-    _refuse_twice(ids)
-    value_names = [name for name in table.schema.names if name not in names]
-    lists = [table.column(name).to_pylist() for name in value_names]
-    rows = zip(*lists, strict=True) if lists else ((),) * len(ids)
-    return ids, hash_keys(keys), [dict(zip(value_names, row, strict=True)) for row in rows]
+    values = table.drop_columns(names).to_pylist()
+    return partition_ids(keys, columns), hash_keys(keys), values
 
 
 def _of_mapping(
@@ -147,14 +153,5 @@ def _of_mapping(
                 "give a mapping from parameter names to values."
             )
     ids = [partition_id(key, columns) for key in params]
-    _refuse_twice(ids)
     hashes = hash_keys(keys_of_values(params, columns))
     return ids, hashes, [dict(values) for values in params.values()]
-
-
-def _refuse_twice(ids: list[str]) -> None:
-    seen: set[str] = set()
-    for name in ids:
-        if name in seen:
-            raise InputError(f"params has more than one entry for partition {name!r}: keep one.")
-        seen.add(name)
