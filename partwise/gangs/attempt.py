@@ -357,11 +357,7 @@ class Attempt:
                 host=node.worker,
                 attempt=self._number,
                 status=status,
-                exit_code=None,
                 failure=failure,
-                seconds=0.0,
-                peak_memory_bytes=None,
-                rows=None,
                 reason=reason,
             )
             for rank in range(node.first_rank, node.first_rank + node.ranks)

@@ -86,12 +86,12 @@ class RankEnd:
     status: PartitionStatus
     """DONE, SKIPPED (rank 0 declined), FAILED (by itself), CANCELLED (ended from outside), or
     INTERNAL_ERROR (its worker was lost)."""
-    exit_code: int | None
+    exit_code: int | None = None
     """As `subprocess` gives it; None: it never ran, or its worker died."""
-    failure: Failure | None
-    seconds: float
-    peak_memory_bytes: int | None
-    rows: int | None
+    failure: Failure | None = None
+    seconds: float = 0.0
+    peak_memory_bytes: int | None = None
+    rows: int | None = None
     """How many rows of the source "train" it had; None where it did not read them."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     steps: tuple[tuple[int, float], ...] = ()

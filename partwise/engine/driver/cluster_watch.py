@@ -53,12 +53,11 @@ class ClusterWatch:
         self._heard: dict[str, tuple[float, float]] = {}
         self._let_go: set[str] = set()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._follow, daemon=True, name="partwise-watch")
 
     def __enter__(self) -> "ClusterWatch":
         self._asked_at = time.monotonic()
         self._take(known_workers(self._client), 0.0)
-        self._thread.start()
+        threading.Thread(target=self._follow, daemon=True, name="partwise-watch").start()
         return self
 
     def __exit__(self, *exception: object) -> None:

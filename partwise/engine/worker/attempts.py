@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -97,7 +97,7 @@ class Attempts:
     """Takes the row and the files of each that is settled."""
     on_remarks: Callable[[str, Sequence[str]], None]
     """Hears what the log of the run is to say of a partition, by its ID."""
-    alone: Callable[[], AbstractContextManager[None]] = nullcontext
+    alone: Callable[[], AbstractContextManager[None]]
     """Waits until no other partition of the run is at work on this machine."""
     describe_trial: Callable[[Outcome], str | None] = lambda _: None
     """What the ledger says of a partition as a trial."""

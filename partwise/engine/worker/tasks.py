@@ -1,8 +1,8 @@
 """What the driver calls on a Dask worker: run a shard, stop an execution, forget it."""
 
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,18 +71,15 @@ def run_shard(assignment: ShardAssignment) -> ShardReceipt:
         return run_on(host, assignment, lambda: is_stopped(execution.token), gpus)
 
 
-@contextmanager
-def held_slot(execution: Execution) -> Iterator[tuple[str, ...]]:
+def held_slot(execution: Execution) -> AbstractContextManager[tuple[str, ...]]:
     """Hold a slot of this machine for a partition, and give its GPUs."""
     if not execution.limits.slots:
-        yield ()
-        return
+        return nullcontext(())
     from distributed.comm.addressing import get_address_host
 
     token = execution.token
     devices = _slots_of(get_address_host(this_worker().address), execution)
-    with hold_slot(token, devices, lambda: is_stopped(token)) as gpus:
-        yield gpus
+    return hold_slot(token, devices, lambda: is_stopped(token))
 
 
 def is_stopped(token: str) -> bool:
