@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from distributed.protocol import pickle
 
+from partwise.engine.driver.named_modules import named_modules
 from partwise.engine.driver.payload import full_name_of
 
 
@@ -31,3 +32,11 @@ def test_works_share_a_name_that_use_the_same() -> None:
     assert full_name_of(fit) == full_name_of(fit)
     others = [full_name_of(fit, "run-1"), full_name_of(fit, "run-2"), full_name_of(full_name_of)]
     assert len({full_name_of(fit), *others}) == 4
+
+
+def test_a_function_that_exec_made_has_a_name_and_no_module() -> None:
+    made: dict[str, Any] = {}
+    exec("def fit(data, context): ...", made)
+    assert made["fit"].__module__ is None
+    assert full_name_of(made["fit"]) not in ("", full_name_of(fit))
+    assert named_modules(made["fit"], ["library torch"]) == ("torch",)

@@ -21,7 +21,7 @@ def named_modules(
     parts = {part.removeprefix("library ") for part in code_parts}
     found = {*LIBRARIES} & {*parts.difference(libraries_of(function)), *serdes}
     found.update(modules_of(function))
-    place = getattr(function, "__module__", "")
+    place = getattr(function, "__module__", None) or ""
     if isinstance(function, LabelSettings) or place.startswith(_OURS):
         found.add(_OURS)
     return tuple(sorted(found))

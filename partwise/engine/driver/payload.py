@@ -46,5 +46,7 @@ def full_name_of(function: object, *more: str) -> str:
     assignment has the words `__main__` in it, Dask pickles it a second time, by cloudpickle.
     """
     named = function if hasattr(function, "__qualname__") else type(function)
-    words = [named.__module__, getattr(named, "__qualname__", ""), *libraries_of(function), *more]
+    # It has no module where exec() made it in a namespace without a name.
+    place = [named.__module__ or "", getattr(named, "__qualname__", "")]
+    words = [*place, *libraries_of(function), *more]
     return blake2b(" ".join(words).encode(), digest_size=16).hexdigest()
