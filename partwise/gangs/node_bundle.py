@@ -3,12 +3,15 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from partwise.engine.failures import printable
+from partwise.errors import InputError
+from partwise.formatting import shortened
 from partwise.gangs.folder_files import files_below
 from partwise.gangs.rank_process import RankProcess
 from partwise.gangs.rank_settings import MODEL_FOLDER, RankOutcome
 from partwise.gangs.spec import RANK_KEY, GangSpec
 from partwise.outcomes import PartitionStatus
-from partwise.runs.bundle import LOG_FILENAME, BundleWriter, StoredArtifact
+from partwise.runs.bundle import LOG_FILENAME, BundleWriter, StoredArtifact, is_name_below
 from partwise.runs.documents import BUNDLES, run_path, segment_file
 from partwise.tables.keys.partition_keys import partition_id
 
@@ -25,6 +28,7 @@ def upload_node(
     No ledger refers to it until the driver has written one: that is the commit.
 
     Raises:
+        InputError: A file has too long a name.
         StoreError: The store refused to take it.
     """
     name = segment_file(node, spec.token, attempt, "zip")
@@ -33,7 +37,7 @@ def upload_node(
     for rank, outcome in zip(ranks, outcomes, strict=True):
         key = partition_id(rank.rank, RANK_KEY)
         kept = [
-            bundle.add(key, filename, path.read_bytes(), serde)
+            bundle.add(key, _storable(filename), path.read_bytes(), serde)
             for filename, path, serde in _files(rank, outcome)
         ]
         if log := rank.log.content():
@@ -65,3 +69,14 @@ def _files(rank: RankProcess, outcome: RankOutcome | None) -> Iterator[tuple[str
     for file in files_below(folder) if folder.exists() else ():
         if file.name not in taken:
             yield file.name, file.path, ""
+
+
+def _storable(name: str) -> str:
+    """Return a file's name as an artifact has it: bytes that are not text as escapes."""
+    name = printable(name)
+    if not is_name_below(name):
+        raise InputError(
+            f"The file {shortened(name)!r} cannot be kept: give it at most 255 bytes between two "
+            "'/' and 900 in all."
+        )
+    return name
