@@ -76,7 +76,7 @@ def _storable(name: str) -> str:
     name = printable(name)
     if not is_name_below(name):
         raise InputError(
-            f"The file {shortened(name)!r} cannot be kept: give it at most 255 bytes between two "
-            "'/' and 900 in all."
+            f"The file {shortened(name)!r} cannot be kept: give it a relative name without '..', "
+            "of at most 255 bytes between two '/' and 900 in all."
         )
     return name

@@ -19,7 +19,7 @@ from partwise.engine.failures import describe_error, storable_start
 from partwise.engine.libraries import loaded_libraries
 from partwise.engine.outcome import Produced, WrittenModel
 from partwise.engine.works import check_metrics
-from partwise.errors import PartwiseError
+from partwise.errors import InputError, PartwiseError
 from partwise.gangs.checkpoints import StoreCheckpoints
 from partwise.gangs.exchange import RankExchange
 from partwise.gangs.rank_settings import (
@@ -36,7 +36,7 @@ from partwise.outcomes import PartitionStatus
 from partwise.processes.shared_files import name_own_files, own_folder_of
 from partwise.ranks.context import RankContext
 from partwise.ranks.current_context import set_context
-from partwise.runs.bundle import REPORTED_FILE
+from partwise.runs.bundle import LOG_FILENAME, REPORTED_FILE
 from partwise.store.credentials import set_credentials
 from partwise.store.signing import parse_keys
 from partwise.store.store import Store
@@ -194,7 +194,17 @@ def _describe(produced: Produced, context: RankContext) -> RankOutcome:
         path = context.model_directory.parent / REPORTED_FILE
         path.write_text(json.dumps(context.reported))
         files.setdefault(REPORTED_FILE, str(path))
-    files |= {name: str(path) for name, path in context.outputs.items()}
+    for name, path in context.outputs.items():
+        if not path.is_file():
+            raise InputError(f"The output {name!r} is to be {path}: there is no such file here.")
+        # The node, which reads it, has another working directory.
+        files[name] = str(path.absolute())
+    own = (LOG_FILENAME, "" if produced.model is None else produced.model.filename)
+    if taken := files.keys() & own:
+        raise InputError(
+            f"The file {min(taken)!r} of rank {context.rank} has the name of its log, or of the "
+            "model: give it another."
+        )
     return RankOutcome(
         status=produced.status.value,
         reason=storable_start(produced.reason),

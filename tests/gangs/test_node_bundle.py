@@ -38,5 +38,5 @@ def test_bytes_that_are_not_text_are_kept_as_escapes(upload) -> None:
 
 
 def test_a_name_that_is_too_long_is_refused_for_itself(upload) -> None:
-    with pytest.raises(InputError, match=r"The file 'xxx.* cannot be kept: give it at most 255"):
+    with pytest.raises(InputError, match=r"The file 'xxx.* cannot be kept: .* at most 255"):
         upload(b"/".join([b"x" * 250] * 4))
