@@ -87,14 +87,9 @@ class DerivedSource:
     def __init__(self, base: Source, derivation: "_Blocks | _Sample") -> None:
         self._base = base
         self._derivation = derivation
-        schema = base.schema.append(derivation.field)
+        self.schema = base.schema.append(derivation.field)
         # The filter of the rows is applied before they get their column.
-        self.selection = Selection(schema=schema, read_schema=schema, conditions=None)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of every batch."""
-        return self.selection.schema
+        self.selection = Selection(schema=self.schema, read_schema=self.schema, conditions=None)
 
     def narrowed(self, columns: Sequence[str]) -> Source:
         """The same source, of whose rows fewer columns are read; the added one stays."""
@@ -175,13 +170,8 @@ class StackedSource:
         self.name = name
         self._base, self._other = base, other
         self._columns = columns
-        schema = columns.append(pa.field(name, pa.int64(), nullable=False))
-        self.selection = Selection(schema=schema, read_schema=schema, conditions=None)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of every batch."""
-        return self.selection.schema
+        self.schema = columns.append(pa.field(name, pa.int64(), nullable=False))
+        self.selection = Selection(schema=self.schema, read_schema=self.schema, conditions=None)
 
     def narrowed(self, columns: Sequence[str]) -> Source:
         """The same source, of whose rows fewer columns are read; the added one stays."""
