@@ -363,7 +363,7 @@ def find_files(
             "one, or a list of one source for each."
         )
     # Each is a request where they are remote.
-    stamps = at_once(any(place.access for place in found), _Place.stamp, found)
+    stamps = at_once(_Place.stamp, found)
     # Nothing is read before: what was written since a look at a file would bear its time stamps.
     settled_at = max((stamp.settled_at for stamp in stamps), default=0)
     time.sleep(max(0, settled_at - time.time_ns()) / 1e9)

@@ -11,9 +11,9 @@ import pyarrow as pa
 from partwise.sources.files.csv_files import ways_in
 from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.formats import FileHead, head_codes, naming
-from partwise.sources.files.heads import of_each
 from partwise.sources.files.path_columns import hive_codes
 from partwise.sources.files.reading_options import CsvOptions
+from partwise.sources.files.remote_files import at_once
 from partwise.sources.files.written_numbers import has_several_ways
 from partwise.sources.files.written_thousands import two_spellings
 from partwise.sources.files.written_ways import TwoSpellings, Way, Ways, common_way, two_ways
@@ -55,7 +55,7 @@ class GuessedNumbers:
                 return head_codes(file, head.options, head.schema, there)[0] if there else {}
 
         if new:
-            for codes in of_each(self._files, look, self._files, self._heads):
+            for codes in at_once(look, self._files, self._heads):
                 self._codes |= codes
         if self._files[0].format == "csv" and len(self._files) > 1:
             for name in new:
@@ -79,7 +79,7 @@ class GuessedNumbers:
         # First what the heads say, for which no file is read again.
         different = self._two_spellings(name)
         if different is None:
-            found = of_each(self._files, look, self._files, self._heads)
+            found = at_once(look, self._files, self._heads)
             way = common_way([ways for of_file in found for ways in of_file])
             if way is not None:
                 self.ways[name] = way

@@ -1,25 +1,14 @@
 """What the heads of all files say, read at once where the files are remote."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 
 from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.formats import FileHead, read_head
 from partwise.sources.files.reading_options import ReadingOptions
-from partwise.sources.files.remote_files import Found, at_once
-
-
-def of_each(
-    files: Sequence[FoundFile], read: Callable[..., Found], *arguments: Sequence[Any]
-) -> list[Found]:
-    """Return what heads of files say.
-
-    `arguments` are, of each file, what `read` gets.
-    """
-    return at_once(any(file.access is not None for file in files), read, *arguments)
+from partwise.sources.files.remote_files import at_once
 
 
 def read_heads(
@@ -29,7 +18,7 @@ def read_heads(
 
     `late` are columns that lines of JSON may have though the first ones do not.
     """
-    heads = of_each(files, lambda file: read_head(file, options), files)
+    heads = at_once(lambda file: read_head(file, options), files)
     if files[0].format != "json":
         return heads
     found = []

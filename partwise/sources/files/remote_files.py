@@ -71,12 +71,12 @@ def filesystem_of(url: str, access: Access) -> Any:
         raise SourceError(f"{bucket!r} cannot be opened: {reason.rstrip('.')}.") from exc
 
 
-def at_once(is_remote: bool, read: Callable[..., Found], *arguments: Sequence[Any]) -> list[Found]:
+def at_once(read: Callable[..., Found], files: Sequence[Any], *more: Sequence[Any]) -> list[Found]:
     """Return what `read` says of each file; of remote ones, of several at a time.
 
-    `arguments` are, of each file, what `read` gets.
+    `more` are, of each file, what `read` gets besides it.
     """
-    if is_remote and len(arguments[0]) > 1:
+    if len(files) > 1 and any(file.access is not None for file in files):
         with ThreadPoolExecutor(_THREADS) as pool:
-            return list(pool.map(read, *arguments))
-    return list(map(read, *arguments))
+            return list(pool.map(read, files, *more))
+    return list(map(read, files, *more))
