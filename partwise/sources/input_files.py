@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from partwise.errors import InputError, SourceError
 from partwise.sources.files.discovery import FoundFile, absolute_path, find_files
 
-_CHUNK_BYTES = 1 << 20
-
 
 def checksums(paths: Sequence[str]) -> dict[str, str]:
     """Return the SHA-256 of files, by the name under which a caller gave them.
@@ -29,8 +27,5 @@ def checksums(paths: Sequence[str]) -> dict[str, str]:
 
 
 def _checksum(file: FoundFile) -> str:
-    digest = hashlib.sha256()
     with file.arrow_filesystem().open_input_file(file.bare_path()) as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()

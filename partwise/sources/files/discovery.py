@@ -278,8 +278,7 @@ def absolute_path(path: str | os.PathLike[str]) -> str:
     text = os.fspath(path)
     if not text.strip():
         raise SourceError(f"The path of the source is {text!r}: name a file or directory.")
-    if text.startswith("file://"):
-        text = text.removeprefix("file://")
+    text = text.removeprefix("file://")
     if "://" in text:
         return text
     return os.path.abspath(os.path.expanduser(text))
@@ -298,11 +297,9 @@ class _Place:
     @property
     def shown(self) -> str:
         """Its absolute path, or URL."""
-        return (
-            self.name
-            if self.filesystem is None
-            else str(self.filesystem.unstrip_protocol(self.name))
-        )
+        if self.filesystem is None:
+            return self.name
+        return str(self.filesystem.unstrip_protocol(self.name))
 
     def stamp(self) -> _Stamp:
         """Look at it."""

@@ -18,11 +18,7 @@ from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.earlier_options import earlier_options
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.findings import tell_findings
-from partwise.sources.files.formats import (
-    naming,
-    read_batches,
-    reading_schema,
-)
+from partwise.sources.files.formats import naming, read_batches, reading_schema
 from partwise.sources.files.guessed_numbers import GuessedNumbers
 from partwise.sources.files.heads import read_heads
 from partwise.sources.files.parts import divide_file
@@ -407,7 +403,8 @@ class FileRows:
         """
         if conditions is None:
             return None
-        row = pa.RecordBatch.from_pylist([dict(constants)], schema=self._schema_of(constants))
+        schema = pa.schema([self.schema.field(name) for name in constants])
+        row = pa.RecordBatch.from_pylist([dict(constants)], schema=schema)
         left: Conditions = []
         for conjunction in conditions:
             settled = [c for c in conjunction if c[0] in constants]
@@ -418,6 +415,3 @@ class FileRows:
                 return None
             left.append(rest)
         return left
-
-    def _schema_of(self, names: Mapping[str, Any]) -> pa.Schema:
-        return pa.schema([self.schema.field(name) for name in names])

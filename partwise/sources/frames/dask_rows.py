@@ -120,9 +120,7 @@ def _schema_of(meta: "pd.DataFrame") -> pa.Schema:
                 f"frame.astype({{{field.name!r}: 'string[pyarrow]'}})."
             )
         if isinstance(dtype, pd.CategoricalDtype):
-            if not columns[field.name].cat.categories.size or "__UNKNOWN_CATEGORIES__" in set(
-                columns[field.name].cat.categories
-            ):
+            if not dtype.categories.size or "__UNKNOWN_CATEGORIES__" in set(dtype.categories):
                 raise ColumnError(
                     f"Column {field.name!r} of the Dask frame has categories that are not known "
                     f"before it is computed: use frame[{field.name!r}].cat.as_known(), or cast it, "

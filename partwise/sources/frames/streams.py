@@ -250,16 +250,16 @@ class _Stream:
         self._rows: int | None = None
         self.schema = self._reader.schema
 
-    def parts(self, names: Sequence[str], _: Conditions | None) -> list[Any]:
+    def parts(self, _names: Sequence[str], _conditions: Conditions | None) -> list[Any]:
         """The stream as one part."""
-        return [lambda: self._read(names)]
+        return [self._read]
 
-    def _read(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _read(self) -> Iterator[pa.RecordBatch]:
         reader = self._next_reader()
         rows = 0
         for batch in _each(self._what, lambda: reader):
             rows += batch.num_rows
-            yield batch.select(names)
+            yield batch
         if self._rows is None:
             self._rows = rows
         # A stream that reading consumes may be given out once more, with no rows.

@@ -92,13 +92,8 @@ def concatenated(tables: list[pa.Table]) -> pa.Table:
 def table_of(data: Any) -> pa.Table:
     """Data in memory as a table; `SourceError` or `ColumnError` where it cannot be one."""
     if (table := arrow_table(data)) is None:
-        raise no_source(data)
+        raise SourceError(
+            f"Data of type {type(data).__module__}.{type(data).__qualname__} is not a source: "
+            f"give {ACCEPTED}."
+        )
     return table
-
-
-def no_source(data: Any) -> SourceError:
-    """The error for data of a type that is not a source."""
-    return SourceError(
-        f"Data of type {type(data).__module__}.{type(data).__qualname__} is not a source: "
-        f"give {ACCEPTED}."
-    )
