@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ _SCHEMES: dict[str, DatabaseKind] = {
     "snowflake": "snowflake",
     "bigquery": "bigquery",
 }
+_DRIVERS = sorted(get_args(DatabaseKind))
 _SQLITE_FILE = re.compile(r"\.(db|sqlite|sqlite3)$")
 _CONNECT_TIMEOUT_S = 15
 _KEEPALIVE = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
@@ -84,8 +85,8 @@ class Database:
     """Settings of the ADBC driver (`db_kwargs`), for Snowflake and BigQuery."""
 
     def __post_init__(self) -> None:
-        if self.driver is not None and self.driver not in _SCHEMES.values():
-            raise InputError(f"The driver {self.driver!r} is none of {', '.join(_drivers())}.")
+        if self.driver is not None and self.driver not in _DRIVERS:
+            raise InputError(f"The driver {self.driver!r} is none of {', '.join(_DRIVERS)}.")
         if "\0" in self.uri:
             raise InputError("The URI of the database has a null character in it.")
         if self.kind != "postgresql":
@@ -114,7 +115,7 @@ class Database:
             raise InputError(
                 "The URI of the database does not say which kind it is: begin it with "
                 "postgresql:// or sqlite:///, or name the driver "
-                f"({', '.join(_drivers())})."
+                f"({', '.join(_DRIVERS)})."
             )
         return kind
 
@@ -232,10 +233,6 @@ def _server_words(text: str) -> str:
     text = re.split(r"\n\n?(?:Query was|query): |\nLINE \d+: ", text)[0]
     text = re.sub(r"^[A-Z_]+: (?:\[\w+\] )?(?:Failed to \w+(?: \w+)?: )?", "", text)
     return " ".join(text.split()).removeprefix("ERROR: ").rstrip(".")
-
-
-def _drivers() -> list[str]:
-    return sorted(set(_SCHEMES.values()))
 
 
 def import_driver(kind: DatabaseKind) -> Any:

@@ -36,8 +36,8 @@ _DAY_US = 86_400_000_000
 def postgresql_columns(cursor: Any, source: str) -> list[TypedColumn]:
     """Return the columns of what stands after FROM; the query is described, and not run."""
     schema = cursor.adbc_execute_schema(f"SELECT * FROM {source} AS q")
-    unnamed = [field for field in schema if _oid(field) is not None]
-    names = _type_names(cursor, [str(_oid(field)) for field in unnamed]) if unnamed else {}
+    oids = [oid for field in schema if (oid := _oid(field)) is not None]
+    names = _type_names(cursor, oids) if oids else {}
     return [_column(field, names) for field in schema]
 
 

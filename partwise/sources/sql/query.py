@@ -11,6 +11,7 @@ first rows: here one pass over the query asks for the type of every value instea
 
 # ruff: noqa: S608 (the user's query is the point, and names are quoted)
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -94,9 +95,6 @@ class Query:
 class QueryRows(OpaqueRows):
     """The rows of a query: what `open_source` makes a source of."""
 
-    rows: int | None = None
-    """None: unknown before the rows are read."""
-
     def __init__(self, query: Query) -> None:
         self._query = query
         self._database = query.database
@@ -148,16 +146,14 @@ class QueryRows(OpaqueRows):
                     TypedColumn(f.name, f.type, quoted_name(f.name, self._kind)) for f in schema
                 ]
 
-    def _check(self, names: Sequence[str]) -> None:
+    def size_bytes(self, names: Sequence[str]) -> int:
+        """What the planner expects of all columns, scaled to some of them by their number."""
+        # Asked for before a row is read: what cannot be read is refused here.
         for name in names:
             if refusal := self._columns[name].refusal:
                 raise ColumnError(
                     f"Column {name!r} of {self._named[0].lower()}{self._named[1:]} {refusal}"
                 )
-
-    def size_bytes(self, names: Sequence[str]) -> int:
-        """What the planner expects of all columns, scaled to some of them by their number."""
-        self._check(names)
         return self._size_bytes * len(names) // max(1, len(self._columns))
 
     def recipe(self) -> dict[str, Any] | None:
@@ -167,16 +163,11 @@ class QueryRows(OpaqueRows):
             return {"block": query.block}
         if self._database.has_secret:
             return None
-        uri = self.absolute_uri
+        uri = query.uri
+        if self._kind == "sqlite" and not uri.startswith("file:"):
+            # In another folder a relative path means another file.
+            uri = f"sqlite:///{os.path.abspath(uri.removeprefix('sqlite:///'))}"
         return {"query": asdict(query) | {"uri": uri, "order_by": list(query.order_by)}}
-
-    @property
-    def absolute_uri(self) -> str:
-        """The URI, which means the same in another folder."""
-        uri = self._query.uri
-        if self._kind != "sqlite" or uri.startswith("file:"):
-            return uri
-        return f"sqlite:///{os.path.abspath(uri.removeprefix('sqlite:///'))}"
 
     def statement(
         self, names: Sequence[str], conditions: Conditions | None
@@ -209,7 +200,6 @@ class QueryRows(OpaqueRows):
         keys: Sequence[str] = (),  # noqa: ARG002 (nothing is known of them)
     ) -> list[Fragment]:
         """The whole query: it is read by the driver, so that its password is nowhere else."""
-        self._check(names)
         read = partial(self.batches, names, conditions)
         return [LocalFragment(stream=read, size_bytes=self.size_bytes(names))]
 
@@ -217,7 +207,6 @@ class QueryRows(OpaqueRows):
         self, names: Sequence[str], conditions: Conditions | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Stream some columns; the server leaves out what a normalized filter does not keep."""
-        self._check(names)
         schema = pa.schema([self.schema.field(name) for name in names])
         text, values = self.statement(names, conditions)
         skip = 1 if self._kind == "sqlite" else 0
@@ -250,8 +239,6 @@ class QueryRows(OpaqueRows):
 
 def _estimate(cursor: Any, source: str) -> int:
     """What PostgreSQL's planner expects a query to give, in bytes; nothing is run."""
-    import json
-
     # The driver fetches rows by COPY, which takes no EXPLAIN.
     cursor.adbc_statement.set_options(**{"adbc.postgresql.use_copy": "false"})
     cursor.execute(f"EXPLAIN (FORMAT JSON) SELECT * FROM {source} AS q")

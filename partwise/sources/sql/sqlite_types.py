@@ -38,7 +38,7 @@ def sqlite_columns(cursor: Any, source: str) -> tuple[list[TypedColumn], int, in
     cursor.execute(f"CREATE TEMP VIEW {_VIEW.partition('.')[2]} AS SELECT * FROM {source}")
     cursor.fetchall()
     cursor.execute("PRAGMA temp.table_info(partwise_query)")
-    declared = [(str(row[1]), str(row[2] or "").upper()) for row in cursor.fetchall()]
+    declared = [(str(row[1]), str(row[2] or "")) for row in cursor.fetchall()]
     columns, rows, size_bytes = [], 0, 0
     for start in range(0, len(declared), _AT_ONCE):
         some = declared[start : start + _AT_ONCE]
