@@ -3,11 +3,11 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -20,9 +20,6 @@ from partwise.sources.files.remote_files import Access, filesystem_of
 from partwise.sources.table_formats.log_table import TableFile
 from partwise.tables.comparisons import ALWAYS, comparison
 from partwise.tables.filters import Conditions, combined
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _LOG = "_delta_log"
 _READ_FEATURES = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
@@ -207,8 +204,10 @@ def _check_features(root: str, table: DeltaTable) -> None:
     else:
         # Older readers announce it by a number that says no more.
         used.discard("columnMapping")
-    if "deletionVectors" in used and not any(batch.num_rows for batch in _deletions(table)):
-        used.discard("deletionVectors")
+    if "deletionVectors" in used:
+        deletions = pa.RecordBatchReader.from_stream(table.deletion_vectors())
+        if not any(batch.num_rows for batch in deletions):
+            used.discard("deletionVectors")
     if unknown := sorted(used - _READ_FEATURES):
         remedy = _REMEDIES.get(unknown[0], "copy it to a table or to Parquet files without it")
         raise SourceError(
@@ -228,12 +227,8 @@ def _check_divisions(root: str, schema: pa.Schema, names: Sequence[str]) -> None
             )
 
 
-def _deletions(table: DeltaTable) -> "Iterator[Any]":
-    return iter(pa.RecordBatchReader.from_stream(table.deletion_vectors()))
-
-
 @contextmanager
-def _linked(root: str) -> "Iterator[str]":
+def _linked(root: str) -> Iterator[str]:
     """Link the log into a folder of a plain name: deltalake takes %20 in a path for a space."""
     with TemporaryDirectory(prefix="partwise-") as folder:
         os.symlink(os.path.join(root, _LOG), os.path.join(folder, _LOG))
@@ -241,7 +236,7 @@ def _linked(root: str) -> "Iterator[str]":
 
 
 @contextmanager
-def _fetched(root: str, access: Access, version: int | None) -> "Iterator[str]":
+def _fetched(root: str, access: Access, version: int | None) -> Iterator[str]:
     """Copy the log of a bucket into a folder here, where deltalake needs no keys of the bucket."""
     filesystem = filesystem_of(root, access)
     log = f"{filesystem._strip_protocol(root)}/{_LOG}"

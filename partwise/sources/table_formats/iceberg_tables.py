@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog.noop import NoopCatalog
@@ -21,7 +21,7 @@ from pyiceberg.expressions import (
     NotIn,
     Or,
 )
-from pyiceberg.io import FileIO, InputFile, OutputFile
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import FileFormat, ManifestContent
 from pyiceberg.serializers import FromInputFile
@@ -34,9 +34,6 @@ from partwise.sources.table_formats.log_table import TableFile
 from partwise.sources.table_formats.roots import TableRoot
 from partwise.tables.comparisons import ALWAYS, comparison, equal_values
 from partwise.tables.filters import Conditions, combined
-
-if TYPE_CHECKING:
-    from pyiceberg.io import InputStream
 
 _COMPARE: Mapping[str, Any] = {
     "=": EqualTo,
@@ -298,7 +295,7 @@ class _Files(FileIO):
     def new_output(self, location: str) -> OutputFile:
         raise PermissionError(f"Sources are not written: {location!r}.")
 
-    def delete(self, location: "str | InputFile | OutputFile") -> None:
+    def delete(self, location: str | InputFile | OutputFile) -> None:
         raise PermissionError(f"Sources are not written: {location!r}.")
 
 
@@ -313,7 +310,7 @@ class _Input(InputFile):
     def exists(self) -> bool:
         return bool(self._filesystem.exists(self._path))
 
-    def open(self, seekable: bool = True) -> "InputStream":  # noqa: ARG002 (the protocol's)
+    def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002 (the protocol's)
         stream: InputStream = self._filesystem.open(self._path, "rb")
         return stream
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from partwise.errors import SourceError
@@ -124,7 +125,8 @@ def _folders(path: str) -> list[str]:
         if not os.path.lexists(path) and (wildcard := _GLOB.search(path)):
             path = path[: wildcard.start()].rpartition("/")[0]
         # A link may lead into a table, or stand in the folder of one.
-        return list(dict.fromkeys([*_upwards(path), *_upwards(os.path.realpath(path))]))
+        places = PurePosixPath(path), PurePosixPath(os.path.realpath(path))
+        return list(dict.fromkeys(str(each) for own in places for each in (own, *own.parents)))
     if wildcard := _GLOB.search(path):
         path = path[: wildcard.start()].rpartition("/")[0]
     protocol, _, rest = path.partition("://")
@@ -135,14 +137,6 @@ def _folders(path: str) -> list[str]:
         if "=" not in parts[count - 1]
     ]
     return [f"{protocol}://{'/'.join(parts)}", *above]
-
-
-def _upwards(path: str) -> list[str]:
-    found = [path]
-    while (parent := os.path.dirname(path)) != path:
-        found.append(parent)
-        path = parent
-    return found
 
 
 def _format_on_disk(folder: str) -> TableFormat | None:

@@ -140,10 +140,10 @@ class LogTableRows:
     ) -> list[Fragment]:
         """The files of the table, big ones in parts, without what log and footers exclude."""
         files = self._files(conditions)
-        found: list[Fragment] = []
-        for file, values in zip(files, self._values(files), strict=True):
-            found += self._parts(file, values, names, conditions, keys)
-        return found
+        new = [file for file in files if file.path not in self._heads]
+        heads = read_heads(new, (), None) if new else []
+        self._heads |= {file.path: head for file, head in zip(new, heads, strict=True)}
+        return [part for file in files for part in self._parts(file, names, conditions, keys)]
 
     def _files(self, conditions: Conditions | None) -> list[TableFile]:
         """Its files; what a filter says of the column of paths, the log does not know."""
@@ -151,26 +151,18 @@ class LogTableRows:
             conditions = None
         return self._table.files(conditions)
 
-    def _values(self, files: Sequence[TableFile]) -> list[dict[str, Any]]:
-        """The values that are the same in all rows of a file, and may be missing in it."""
-        new = [file for file in files if file.path not in self._heads]
-        heads = read_heads(new, (), None) if new else []
-        self._heads |= {file.path: head for file, head in zip(new, heads, strict=True)}
-        values = [dict(file.values) for file in files]
-        if self._file_column is not None and files:
-            for each, file in zip(values, files, strict=True):
-                each[self._file_column] = file.path.removeprefix(self._root.path).lstrip("/")
-        return values
-
     def _parts(
         self,
         file: TableFile,
-        values: Mapping[str, Any],
         names: Sequence[str],
         conditions: Conditions | None,
         keys: Sequence[str],
     ) -> Iterator[Fragment]:
         head = self._heads[file.path]
+        # The same in all of its rows, and may be missing in it.
+        values = dict(file.values)
+        if self._file_column is not None:
+            values[self._file_column] = file.path.removeprefix(self._root.path).lstrip("/")
         there = self._table.names_in(head.schema, file)
         own = {name: there[name] for name in names if name in there}
         schema = pa.schema([self.schema.field(name) for name in names])
