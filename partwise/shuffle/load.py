@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -192,38 +193,29 @@ def _all_whole(client: "Client", paths: Sequence[str], check: Callable[[], None]
 def open_part(cache: ShardCache, part: WrittenPart) -> IndexedPart:
     """Read the index of a part; SourceError where it is not whole, or not the one written."""
     store, path = cache.store, part.path
-    size = store.size(path)
-
-    def read(offset: int, count: int) -> bytes:
-        return store.read_range(path, offset, count)
-
-    index = read_index(read, size, path, part.sha256)
+    read = partial(store.read_range, path)
+    index = read_index(read, store.size(path), path, part.sha256)
     where = store.local_path(path) if cache.where == "disk" else path
     return IndexedPart(path=where or path, index=index, read=read)
 
 
+@dataclass
 class _Writing:
     """The part files of one source, in the making."""
 
-    def __init__(
-        self,
-        division: Division,
-        client: "Client",
-        cache: ShardCache,
-        places: Collection[Place],
-        keyed: Sequence[KeyedRows],
-        log: Callable[[str], None],
-        check: Callable[[], None],
-    ) -> None:
-        self._division = division
-        self._client = client
-        self._cache = cache
-        self._places = places
-        self._log = log
-        self._check = check
-        self._slots = max(1, sum(w["nthreads"] for w in known_workers(client).values()))
+    division: Division
+    client: "Client"
+    cache: ShardCache
+    places: Collection[Place]
+    keyed: Sequence[KeyedRows]
+    log: Callable[[str], None]
+    check: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        workers = known_workers(self.client).values()
+        self._slots = max(1, sum(worker["nthreads"] for worker in workers))
         # Else what stands before a fragment in the source is not what was read before it.
-        self._counts_hold = not keyed and division.selection.passes_all
+        self._counts_hold = not self.keyed and self.division.selection.passes_all
 
     def run(self, fragments: Sequence[tuple[int, Fragment]]) -> list[WrittenPart]:
         """Read all fragments; returns the parts, in the order of the source."""
@@ -232,12 +224,12 @@ class _Writing:
         parts: dict[int, WrittenPart] = {}
         pending: dict[Future[WrittenPart], int] = {}
         here: list[int] = []
-        if self._cache.where == "disk":
-            os.makedirs(self._cache.store.local_path(self._cache.folder) or "", exist_ok=True)
+        if self.cache.where == "disk":
+            os.makedirs(self.cache.store.local_path(self.cache.folder) or "", exist_ok=True)
         try:
             for number, group in enumerate(groups):
                 place = group[0][1].place
-                if place == "cluster" or place in self._places:
+                if place == "cluster" or place in self.places:
                     pending[self._submit(works[number], group)] = number
                 else:
                     here.append(number)
@@ -249,7 +241,7 @@ class _Writing:
                 parts[number] = write_part(works[number], [f for _, f in groups[number]])
             self._collect(pending, parts, groups)
         finally:
-            self._client.cancel(list(pending))
+            self.client.cancel(list(pending))
             pending.clear()
         return [parts[number] for number in range(len(groups))]
 
@@ -258,7 +250,7 @@ class _Writing:
     ) -> list[list[tuple[int, Fragment]]]:
         """Divide fragments into what is read together: neighbours, of one place, of a fair size."""
         total = sum(fragment.size_bytes for _, fragment in fragments)
-        most = LARGEST_PART_BYTES if "disk" in self._places else LARGEST_OBJECT_BYTES
+        most = LARGEST_PART_BYTES if "disk" in self.places else LARGEST_OBJECT_BYTES
         wanted = min(most, max(SMALLEST_PART_BYTES, total // (PARTS_PER_SLOT * self._slots)))
         groups: list[list[tuple[int, Fragment]]] = []
         size = 0
@@ -286,15 +278,15 @@ class _Writing:
         before = [fragment.rows for earlier in groups[:number] for _, fragment in earlier]
         known = self._counts_hold and None not in before
         # The others of this machine have nothing to read.
-        alone = len(groups) == 1 and self._cache.where == "disk"
+        alone = len(groups) == 1 and self.cache.where == "disk"
         return PartWork(
             number=number,
-            division=self._division,
+            division=self.division,
             positions=tuple(position for position, _ in group),
             first_row=sum(rows or 0 for rows in before) if known else None,
-            where=self._cache.where,
-            store=self._cache.store,
-            folder=self._cache.folder,
+            where=self.cache.where,
+            store=self.cache.store,
+            folder=self.cache.folder,
             threads=self._slots if alone else 1,
         )
 
@@ -306,10 +298,10 @@ class _Writing:
             from dask.delayed import delayed
 
             tasks = [fragment.task for _, fragment in group]  # type: ignore[attr-defined]
-            future = self._client.compute(delayed(write_part, pure=False)(work, tasks))
+            future = self.client.compute(delayed(write_part, pure=False)(work, tasks))
         else:
             fragments = [fragment for _, fragment in group]
-            future = self._client.submit(write_part, work, fragments, pure=False)
+            future = self.client.submit(write_part, work, fragments, pure=False)
         return future
 
     def _collect(
@@ -336,19 +328,19 @@ class _Writing:
                 break
             if pending and time.monotonic() - reported > REPORT_AFTER_S:
                 reported = time.monotonic()
-                self._log(f"divided {total - len(pending)} of {total} parts of the source")
+                self.log(f"divided {total - len(pending)} of {total} parts of the source")
             self._check_cluster()
         if failures:
             first = min(failures)
             _raise(failures[first], [str(fragment) for _, fragment in groups[first]])
 
     def _check_cluster(self) -> None:
-        if self._client.status != "running":
+        if self.client.status != "running":
             raise ClusterError(
-                f"The connection to the Dask scheduler was lost ({self._client.status}) while the "
+                f"The connection to the Dask scheduler was lost ({self.client.status}) while the "
                 "rows were divided into shards: begin the run again when the cluster is back."
             )
-        self._check()
+        self.check()
 
 
 def _outcome_of(future: "Future[WrittenPart]") -> WrittenPart | BaseException:

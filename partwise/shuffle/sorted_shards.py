@@ -90,8 +90,27 @@ def sort_shard(
     """
     Path(directory).mkdir(parents=True, exist_ok=True)
     path = Path(directory) / f"{shard.number:05d}.arrow"
-    if not shard.written:
-        return _write_keyed(shard, key_columns, path)
+    write = _write_sorted if shard.written else _write_keyed
+    keys, offsets = write(shard, key_columns, path)
+    return SortedShard(
+        number=shard.number,
+        path=str(path),
+        keys=keys,
+        partition_ids=partition_ids(keys, key_columns),
+        offsets=offsets,
+    )
+
+
+@contextmanager
+def _new_file(path: Path, schema: pa.Schema) -> Iterator[Any]:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        yield writer
+
+
+def _write_sorted(
+    shard: UnsortedShard, key_columns: Sequence[KeyColumn], path: Path
+) -> tuple[pa.Table, np.ndarray]:
+    """Write a shard of part files; returns its keys, and where the rows of each begin."""
     row_bytes = max(1, shard.size_bytes // shard.rows)
     with stored_rows(shard, key_columns, path.with_suffix(".spool")) as stored:
         dictionaries = stored.dictionaries
@@ -113,32 +132,12 @@ def sort_shard(
                         pa.RecordBatch.from_arrays([*rows.columns, *columns], schema=schema)
                     )
         categories.write(path, codes.offsets)
-    return _sorted_shard(shard, path, codes.keys, codes.offsets, key_columns)
+    return codes.keys, codes.offsets
 
 
-@contextmanager
-def _new_file(path: Path, schema: pa.Schema) -> Iterator[Any]:
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-        yield writer
-
-
-def _sorted_shard(
-    shard: UnsortedShard,
-    path: Path,
-    keys: pa.Table,
-    offsets: np.ndarray,
-    key_columns: Sequence[KeyColumn],
-) -> SortedShard:
-    return SortedShard(
-        number=shard.number,
-        path=str(path),
-        keys=keys,
-        partition_ids=partition_ids(keys, key_columns),
-        offsets=offsets,
-    )
-
-
-def _write_keyed(shard: UnsortedShard, key_columns: Sequence[KeyColumn], path: Path) -> SortedShard:
+def _write_keyed(
+    shard: UnsortedShard, key_columns: Sequence[KeyColumn], path: Path
+) -> tuple[pa.Table, np.ndarray]:
     """Write a shard of fragments with one key each: they are read once, and written once."""
     codes = encode_sorted(pa.Table.from_batches([keyed.keys for keyed in shard.keyed]))
     dictionaries = read_dictionaries(shard.dictionaries, {0})[0]
@@ -154,7 +153,7 @@ def _write_keyed(shard: UnsortedShard, key_columns: Sequence[KeyColumn], path: P
             for batch in _joined_small(itertools.chain.from_iterable(parts)):
                 writer.write_batch(decode_batch(batch, dictionaries))
                 offsets[-1] += batch.num_rows
-    return _sorted_shard(shard, path, codes.keys, np.array(offsets, np.int64), key_columns)
+    return codes.keys, np.array(offsets, np.int64)
 
 
 def _joined_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -277,16 +276,11 @@ class ShardReader:
 
     def _part(self, index: int, start: int, stop: int) -> tuple[LaidOut, int, int]:
         """Rows of a batch laid out for hashing; the last small batch is kept, for its next rows."""
-        batch = self._rows_of(index)
+        batch = self._batches[index]
+        if len(self._hashed) != batch.num_columns:
+            batch = batch.select(self._hashed)
         if batch.num_rows > _HASH_ROWS:
             return lay_out_batch(batch.slice(start, stop - start)), 0, stop - start
         if self._laid_out is None or self._laid_out[0] != index:
             self._laid_out = (index, lay_out_batch(batch))
         return self._laid_out[1], start, stop
-
-    def _rows_of(self, index: int) -> pa.RecordBatch:
-        """The columns of a batch that are hashed, with their values, of any partitions."""
-        batch = self._batches[index]
-        if len(self._hashed) == batch.num_columns:
-            return batch
-        return batch.select(self._hashed)

@@ -6,6 +6,7 @@ Memory is that of a few batches, for fragments of any size.
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
@@ -182,10 +183,7 @@ def _null_rows(keys: pa.RecordBatch) -> np.ndarray | None:
     nulls = [column.is_null() for column in keys.columns if column.null_count]
     if not nulls:
         return None
-    mask = nulls[0]
-    for more in nulls[1:]:
-        mask = pc.or_(mask, more)
-    flags: np.ndarray = mask.to_numpy(zero_copy_only=False)
+    flags: np.ndarray = reduce(pc.or_, nulls).to_numpy(zero_copy_only=False)
     return flags
 
 
