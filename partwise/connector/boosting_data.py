@@ -113,10 +113,8 @@ def lightgbm_dataset(
         )
     lists: list[list[Any]] = []
     arrays: list[Any] = []
-    for place, (name, column) in enumerate(
-        zip(chosen.table.column_names, chosen.table.columns, strict=True)
-    ):
-        if place not in places:
+    for name, column in zip(chosen.table.column_names, chosen.table.columns, strict=True):
+        if not pa.types.is_dictionary(column.type):
             arrays.append(plain_numbers(column))
             continue
         own: list[Any] = categories_of(column).to_pylist()

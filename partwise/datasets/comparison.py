@@ -1,6 +1,5 @@
 """What differs between two versions of a dataset: columns, statistics, and partitions."""
 
-import contextlib
 import os
 import tempfile
 from collections.abc import Sequence
@@ -96,20 +95,14 @@ def _differs(what: str, first: ColumnDocument, second: ColumnDocument) -> bool:
 
 
 def compare_partitions(
-    before: Dataset,
-    after: Dataset,
-    partition_by: Sequence[str],
-    *,
-    examples: int = 5,
-    directory: str | os.PathLike[str] | None = None,
+    before: Dataset, after: Dataset, partition_by: Sequence[str], *, examples: int = 5
 ) -> PartitionChanges:
     """Count the partitions that were added, removed or changed.
 
     Compared are the columns that both versions have with one type, but for those of the key, whose
-    values are equal as keys are, in the order of the rows. Both
-    are sharded to disk by key, and compared shard by shard: memory is that of one shard's keys. At
-    most `examples` keys are kept of each kind of change. `directory` needs space for both versions;
-    None: the temporary folder.
+    values are equal as keys are, in the order of the rows. Both are sharded by key, into the folder
+    for temporary files, and compared shard by shard: memory is that of one shard's keys. At most
+    `examples` keys are kept of each kind of change.
     """
     names = _common_columns(before.manifest.schema, after.manifest.schema, partition_by)
     sources = [_without_marks(dataset).source(columns=names) for dataset in (before, after)]
@@ -119,7 +112,7 @@ def compare_partitions(
     abouts = [source.description() for source in sources]
     rows = max(about.rows or 0 for about in abouts)
     n_shards = default_n_shards(rows, max(about.size_bytes for about in abouts), 1)
-    with tempfile.TemporaryDirectory(prefix="partwise-diff-", dir=directory) as folder:
+    with tempfile.TemporaryDirectory(prefix="partwise-diff-") as folder:
         sharded = [
             shard_rows(source, keys, n_shards, Path(folder) / name, null_keys="keep")
             for source, name in zip(sources, ("before", "after"), strict=True)
@@ -162,8 +155,7 @@ def _fingerprints(
             strict=True,
         )
     }
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(ordered.path)
+    os.unlink(ordered.path)
     return found
 
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pydantic import JsonValue
 
 from partwise.datasets.manifest import ColumnDocument
-from partwise.tables.column_types import has_offsets, is_ordered_number
+from partwise.tables.column_types import comparable_type, has_offsets, is_ordered_number
 from partwise.tables.decimals import cast_values
 from partwise.tables.dictionaries import plain_storage
 from partwise.tables.keys.hashing import hash_bytes, mix
@@ -120,14 +120,10 @@ def _ordered_type(kind: pa.DataType) -> pa.DataType | None:
     # Arrow (26.0) has no min_max of these types.
     if pa.types.is_duration(kind):
         return pa.int64()
-    if pa.types.is_float16(kind):
-        return pa.float32()
-    if pa.types.is_decimal(kind) and kind.bit_width < 128:
-        return pa.decimal128(kind.precision, kind.scale)
     if pa.types.is_interval(kind):
         return None
     tests = (has_offsets, pa.types.is_primitive, pa.types.is_decimal)
-    return kind if any(test(kind) for test in tests) else None
+    return comparable_type(kind) if any(test(kind) for test in tests) else None
 
 
 def _hashes(values: pa.Array) -> np.ndarray:
@@ -137,7 +133,7 @@ def _hashes(values: pa.Array) -> np.ndarray:
         return hash_bytes(pc.unique(values.cast(pa.large_binary())), _SALT)
     if pa.types.is_boolean(kind):
         values = values.cast(pa.uint8())
-    elif pa.types.is_float16(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind):
+    elif pa.types.is_floating(kind):
         # Adding 0.0 makes 0.0 of -0.0: both are one value, and so are all NaN.
         numbers = values.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0
         numbers[np.isnan(numbers)] = np.nan

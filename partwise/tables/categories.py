@@ -60,7 +60,8 @@ def with_own_categories(table: pa.Table) -> pa.Table:
         # Views can be cast, but not taken from.
         lists = [chunk.dictionary.cast(kind.value_type) for chunk in chunks]
         places = [pc.unique(chunk.indices) for chunk in chunks]
-        used = _distinct([v.take(p) for v, p in zip(lists, places, strict=True)], kind.value_type)
+        taken = [values.take(own) for values, own in zip(lists, places, strict=True)]
+        used = pc.unique(pa.chunked_array(taken, kind.value_type)).drop_null()
         if keeps_order(kind):
             listed = one_dictionary(lists, kind)
             kind = listed.type
@@ -68,10 +69,6 @@ def with_own_categories(table: pa.Table) -> pa.Table:
         categories = used.take(pa.array(category_order(used, kind)))
         table = _recoded(table, index, categories, ordered=kind.ordered)
     return table
-
-
-def _distinct(arrays: list[pa.Array], kind: pa.DataType) -> pa.Array:
-    return pc.unique(pa.chunked_array(arrays, kind)).drop_null()
 
 
 def without_order(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -4,13 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from partwise.errors import ColumnError
-from partwise.formatting import did_you_mean
+from partwise.formatting import did_you_mean, some_of
 
 
 def names_in_words(names: Sequence[str], limit: int = 20) -> str:
     """Column names for a message: at most `limit` of them, then how many more there are."""
-    words = ", ".join(repr(name) for name in names[:limit])
-    return words + (f" and {len(names) - limit} more" if len(names) > limit else "")
+    return some_of([repr(name) for name in names], limit)
 
 
 def columns_there(

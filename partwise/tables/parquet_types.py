@@ -36,13 +36,10 @@ def _unwritable(serialized: bytes) -> tuple[int, str] | None:
 
 
 def _lists_structs_of_views(kind: pa.DataType) -> bool:
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or _is_list_view(kind)):
-        return False
-    return holds(kind, lambda each: pa.types.is_struct(each) and holds_views(each))
-
-
-def _is_list_view(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
+    types = pa.types
+    lists = (types.is_list, types.is_large_list, types.is_list_view, types.is_large_list_view)
+    is_list = any(test(kind) for test in lists)
+    return is_list and holds(kind, lambda each: types.is_struct(each) and holds_views(each))
 
 
 def unwritable_field(schema: pa.Schema) -> tuple[pa.Field, str] | None:

@@ -508,23 +508,23 @@ def test_a_version_of_an_earlier_release_that_says_no_order_is_made_again(store,
     ],
 )
 def test_partitions_are_the_same_where_only_the_key_is_written_otherwise(
-    store, tmp_path, before, after
+    store, before, after
 ) -> None:
     versions = [
         register_dataset("sales", pa.table({"key": keys, "value": values}), store=store)
         for keys, values in ((before, [1, 2, 3]), (after, [1, 2, 3]), (after, [1, 2, 4]))
     ]
     old, new, changed = versions
-    same = compare_partitions(old, new, ["key"], directory=tmp_path)
+    same = compare_partitions(old, new, ["key"])
     assert (same.same, sum(same.counts.values())) == (3, 0)
-    found = compare_partitions(old, changed, ["key"], directory=tmp_path)
+    found = compare_partitions(old, changed, ["key"])
     assert (found.same, found.counts) == (2, {"added": 0, "removed": 0, "changed": 1})
 
 
-def test_partitions_of_nothing_but_a_key_differ_by_their_rows(store, tmp_path) -> None:
+def test_partitions_of_nothing_but_a_key_differ_by_their_rows(store) -> None:
     old, new = (
         register_dataset("sales", pa.table({"key": keys}), store=store)
         for keys in (["a", "b"], ["a", "b", "b"])
     )
-    found = compare_partitions(old, new, ["key"], directory=tmp_path)
+    found = compare_partitions(old, new, ["key"])
     assert (found.same, found.examples["changed"]) == (1, ["b"])
