@@ -288,7 +288,7 @@ class PartitionContext:
         gives_up = self._link.report(int(step), number)
         self._made.add("a report")
         if gives_up:
-            raise TrialPruned(f"the study gave it up at step {step}, with {metric:.6g}")
+            raise TrialPruned(f"the study gave it up at step {step}, with {number:.6g}")
 
 
 def check_filename(filename: str) -> None:

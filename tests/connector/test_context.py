@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from partwise.connector.context import MemoryLink, PartitionContext
-from partwise.errors import InputError
+from partwise.errors import InputError, TrialPruned
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,22 @@ def test_swapped_arguments_of_an_upload_are_told(first, second, given) -> None:
 def test_a_name_that_is_not_flat_is_refused_as_such() -> None:
     with pytest.raises(InputError, match="is not a flat file name"):
         PartitionContext().upload(b"content", "a/b.txt")
+
+
+def test_a_trial_that_is_given_up_is_told_so_whatever_its_metric_is() -> None:
+    class Metric:
+        def __float__(self) -> float:
+            return 0.5
+
+    class Link(MemoryLink):
+        def report(self, step: int, value: float) -> bool:
+            super().report(step, value)
+            return True
+
+    link = Link()
+    with pytest.raises(TrialPruned, match=r"^the study gave it up at step 3, with 0\.5$"):
+        PartitionContext(link=link).report(3, Metric())
+    assert link.reports == {3: 0.5}
 
 
 def test_an_upload_is_kept_under_its_name() -> None:
