@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from partwise.errors import ColumnError, KeyClassError
+from partwise.tables.keys.given_keys import keys_of_values
 from partwise.tables.keys.partition_keys import (
     HASH_VERSION,
     KeyClass,
@@ -439,3 +440,28 @@ def test_hashes_spread_over_shards():
         counts = np.bincount((found % np.uint64(200)).astype(int), minlength=200)
         assert counts.min() > 400
         assert counts.max() < 610
+
+
+@pytest.mark.parametrize("far", [2**64 + 5, -(2**63) - 1])
+def test_a_given_key_beyond_64_bits_is_refused_and_no_other_one(far):
+    columns = [KeyColumn(name="k", key_class=KeyClass.INTEGER)]
+    with pytest.raises(KeyClassError, match=rf"^Key {far} of column 'k' is beyond 64 bits"):
+        keys_of_values([1, None, far], columns)
+    widest = keys_of_values([2**64 - 1, -(2**63), None], columns)
+    assert widest.column("k").to_pylist() == [2**64 - 1, 2**63, None]
+
+
+@pytest.mark.parametrize(
+    ("key_class", "keys"),
+    [
+        (KeyClass.DECIMAL, [Decimal("1E50"), Decimal("1E-50")]),
+        (KeyClass.TIMESTAMP, [dt.datetime(9999, 1, 1), pd.Timestamp(1)]),
+    ],
+)
+def test_given_keys_that_no_type_holds_together_are_refused(key_class, keys):
+    columns = [KeyColumn(name="k", key_class=key_class)]
+    assert [keys_of_values([key], columns).num_rows for key in keys] == [1, 1]
+    with pytest.raises(
+        KeyClassError, match=r"^No type holds all the keys that are given for column 'k'"
+    ):
+        keys_of_values(keys, columns)

@@ -42,12 +42,19 @@ def keys_of_values(keys: Iterable[Key], columns: Sequence[KeyColumn]) -> pa.Tabl
     """Return Python's values of keys as a normalized table.
 
     Raises:
-        KeyClassError: A value is of another class than its column, or there are too few or many.
+        KeyClassError: A value is of another class than its column, or beyond all of that class; or
+            there are too few or many.
     """
     rows = [plain_key(key, columns) for key in keys]
-    arrays = [
-        _key_array([row[index] for row in rows], column) for index, column in enumerate(columns)
-    ]
+    arrays = []
+    for index, column in enumerate(columns):
+        try:
+            arrays.append(_key_array([row[index] for row in rows], column))
+        except (pa.ArrowInvalid, OverflowError) as error:
+            raise KeyClassError(
+                f"No type holds all the keys that are given for column {column.name!r}: {error}. "
+                "Leave out those that no row can have, or give them in several calls."
+            ) from error
     table = pa.Table.from_arrays(arrays, names=[column.name for column in columns])
     return normalize_keys(table, columns)
 
@@ -97,6 +104,12 @@ def _key_array(values: list[Any], column: KeyColumn) -> pa.Array:
     """Plain key values as a column that hashes as the same keys of a source do."""
     match column.key_class:
         case KeyClass.INTEGER:
+            for value in values:
+                if value is not None and not -(2**63) <= value < 2**64:
+                    raise KeyClassError(
+                        f"Key {value} of column {column.name!r} is beyond 64 bits, and no row "
+                        "has such a key: leave it out."
+                    )
             # The hash looks at the 64 bits, so signed and unsigned keys fit into one column.
             bits = [None if value is None else value % 2**64 for value in values]
             return pa.array(bits, pa.uint64())
