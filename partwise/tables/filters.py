@@ -40,6 +40,9 @@ _OPERATORS = (*_COMPARE, "in", "not in")
 
 def _plain(condition: Any, value: Any) -> Any:
     """A value of a condition as JSON has it; dates and decimals become text."""
+    if isinstance(value, np.datetime64) and isinstance(value.item(), int):
+        # Of nanoseconds, which Python has no times of, it is their number.
+        value = str(value)
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, dt.datetime | dt.date | dt.time):

@@ -76,6 +76,23 @@ def test_rows_pass_as_python_compares(column, sign, value, expected, written, tm
     assert found == expected
 
 
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+def test_times_of_numpy_in_nanoseconds_are_times(unit):
+    days = np.arange("2026-01-01", "2026-01-04", dtype="datetime64[D]").astype("datetime64[ns]")
+    data = pa.table({"x": pa.array(days).cast(pa.timestamp(unit))})
+    later = days[1] + np.timedelta64(1, "ns")
+    for condition, count in (
+        (("x", ">", days[1]), 1),
+        (("x", ">=", days[1]), 2),
+        (("x", ">=", later), 1),
+        (("x", "in", [days[0], later, pd.Timestamp(days[2])]), 2),
+    ):
+        source = open_source(data, filter=[condition])
+        assert sum(batch.num_rows for batch in source.batches()) == count, condition
+    with pytest.raises(ColumnError, match=r"type int64 with '2026-01-01T00:00:00\.000000000'"):
+        open_source(pa.table({"x": [1]}), filter=[("x", "=", days[0])])
+
+
 def test_categories_of_pandas_that_are_times_are_filtered():
     days = pd.Series(pd.to_datetime(["2026-01-01", None, "2026-01-02"]), dtype="category")
     source = open_source(pd.DataFrame({"x": days}), filter=[("x", ">", "2026-01-01")])
