@@ -23,7 +23,9 @@ from partwise.errors import ColumnError, InputError, SourceError
 from partwise.shuffle.plan import shard_rows
 from partwise.shuffle.sorted_shards import sort_shard
 from partwise.sources.files.file_set import Files
+from partwise.sources.files.remote_files import Access
 from partwise.sources.opening import data_of_recipe, open_source
+from partwise.sources.table_formats.roots import TableFinder
 from partwise.tables.keys.partition_keys import key_columns
 from tests.lazily import Lazily
 from tests.sources.log_tables import KEYS, folder_of, new_iceberg, some_rows, write_delta
@@ -446,3 +448,13 @@ def test_a_table_of_delta_that_bytes_divide_is_refused(tmp_path):
     write_delta(tmp_path / "t", pa.table({"x": [b"\xbc"], "y": [1]}), partition_by=["x"])
     with pytest.raises(SourceError, match=r"is divided by its column 'x' of bytes"):
         open_source(str(tmp_path / "t"))
+
+
+def test_files_below_the_root_are_not_of_a_table_that_one_stands_in(tmp_path, monkeypatch):
+    write_delta(tmp_path / "table", pa.table({"n": [1]}))
+    monkeypatch.chdir(tmp_path / "table")
+    finder = TableFinder(Access())
+    finder.check_matches(["/sales.parquet"])
+    assert finder.table_at("/data*/sales.parquet") is None
+    with pytest.raises(SourceError, match="belongs to the Delta table"):
+        finder.check_matches([f"{tmp_path}/table/part.parquet"])

@@ -81,7 +81,7 @@ class TableFinder:
 
     def check_matches(self, paths: Iterable[str]) -> None:
         """Raise `SourceError` where a file that a glob found lies in the folder of a table."""
-        folders = {path.rpartition("/")[0]: path for path in paths}
+        folders = {os.path.dirname(path): path for path in paths}
         above = {folder: _folders(folder) for folder in folders}
         self._look(list(dict.fromkeys(each for found in above.values() for each in found)))
         for folder, path in folders.items():
@@ -123,7 +123,7 @@ def _folders(path: str) -> list[str]:
     if "://" not in path:
         # What is there by this name is not a pattern, though it may have signs of one.
         if not os.path.lexists(path) and (wildcard := _GLOB.search(path)):
-            path = path[: wildcard.start()].rpartition("/")[0]
+            path = os.path.dirname(path[: wildcard.start()])
         # A link may lead into a table, or stand in the folder of one.
         places = PurePosixPath(path), PurePosixPath(os.path.realpath(path))
         return list(dict.fromkeys(str(each) for own in places for each in (own, *own.parents)))
