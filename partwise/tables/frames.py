@@ -1,6 +1,5 @@
 """Frames of pandas and polars as tables of Arrow, wherever rows are given as one."""
 
-import re
 import sys
 from typing import Any
 
@@ -53,12 +52,16 @@ def check_polars_types(kinds: Any) -> None:
     Of Python objects it gives the addresses, and of integers of 128 bits a type that Arrow lacks.
     """
     for name, kind in kinds.items():
-        if unfit := next((w for w in _NOT_FROM_POLARS if re.search(rf"\b{w}\b", str(kind))), None):
-            raise ColumnError(
-                f"Column {name!r} of the polars frame is of type {kind}, and Arrow has no form "
-                f"for {unfit}: cast it, such as frame.with_columns(pl.col({name!r})"
-                f"{_NOT_FROM_POLARS[unfit]})."
-            )
+        within = [kind]
+        # The list grows while the loop goes through it.
+        for each in within:
+            if remedy := _NOT_FROM_POLARS.get(str(each)):
+                raise ColumnError(
+                    f"Column {name!r} of the polars frame is of type {kind}, and Arrow has no form "
+                    f"for {each}: cast it, such as frame.with_columns(pl.col({name!r}){remedy})."
+                )
+            within += [field.dtype for field in getattr(each, "fields", ())]
+            within += [each.inner] if hasattr(each, "inner") else []
 
 
 def check_column_names(frame: Any) -> None:

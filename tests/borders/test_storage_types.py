@@ -29,6 +29,22 @@ def test_polars_types_that_arrow_lacks_are_refused_by_name(kind, lazy):
         open_source(frame.lazy() if lazy else frame)
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_polars_categories_and_fields_may_be_called_as_its_types_are(lazy):
+    frame = pl.DataFrame(
+        {
+            "k": pl.Series(["Object", "b"], dtype=pl.Enum(["Object", "b"])),
+            "n": [{"Int128": [1]}, None],
+        }
+    )
+    opened = open_source(frame.lazy() if lazy else frame)
+    found = [row for batch in opened.batches() for row in batch.to_pylist()]
+    assert found == [{"k": "Object", "n": {"Int128": [1]}}, {"k": "b", "n": None}]
+    nested = pl.Struct({"Object": pl.Array(pl.List(pl.Int128), 1)})
+    with pytest.raises(ColumnError, match="Arrow has no form for Int128: cast it"):
+        open_source(pl.DataFrame({"k": pl.Series([None], dtype=nested)}))
+
+
 @pytest.mark.parametrize(
     ("expression", "value"),
     [
@@ -53,6 +69,28 @@ def test_duckdb_integers_of_39_digits_are_refused(expression):
 def test_duckdb_types_within_lists_are_refused_by_name():
     with pytest.raises(ColumnError, match=r"^Column 'k' of .* type UHUGEINT\[\], .*: cast it"):
         open_source(duckdb.sql("SELECT [1::UHUGEINT] AS k"))
+
+
+def test_duckdb_categories_and_fields_may_be_called_as_its_types_are():
+    relation = duckdb.sql(
+        "SELECT 'BIT'::ENUM('BIT', 'BYTE') AS k, {'HUGEINT': 1} AS f, MAP {'a': [2]} AS m, "
+        "[3]::INTEGER[1] AS a, union_value(BIT := 4) AS u"
+    )
+    row = DataConnector.from_sources(relation.project("k, f, m, a")).to_arrow().to_pylist()[0]
+    assert row == {"k": "BIT", "f": {"HUGEINT": 1}, "m": [("a", [2])], "a": [3]}
+    assert open_source(relation).schema.names == ["k", "f", "m", "a", "u"]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "{'a': [1::UHUGEINT]}", "MAP {'a': '01'::BIT}", "[1::HUGEINT]::HUGEINT[1]",
+        "union_value(a := '10:00:00+02'::TIMETZ)",
+    ],
+)  # fmt: skip
+def test_duckdb_types_however_deep_are_refused_by_name(expression):
+    with pytest.raises(ColumnError, match=r"^Column 'k' of .* other values than it has: cast it"):
+        open_source(duckdb.sql(f"SELECT {expression} AS k"))
 
 
 @pytest.mark.parametrize("deep", [False, True])

@@ -6,7 +6,6 @@ their identity is never that of an earlier reading.
 
 import contextlib
 import queue
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +37,7 @@ _FROM_DUCKDB = {
 """What DuckDB is to cast columns to of which it gives Arrow other values than they have: integers
 of 128 bits with a digit too many (and the largest as -1), times of the day without their zone, and
 bits and big numbers as they are stored. An integer of 39 digits is refused by the cast."""
+_NESTED = ("list", "array", "struct", "map", "union")
 
 
 class StreamRows(OpaqueRows):
@@ -151,13 +151,20 @@ def _duckdb_rows(relation: Any) -> StreamRows:
 def _duckdb_column(name: str, kind: Any) -> str:
     """Return the expression of a column, in a type of which DuckDB gives Arrow the values."""
     word = _FROM_DUCKDB.get(str(kind))
-    if word is None and re.search(rf"\b({'|'.join(_FROM_DUCKDB)})\b", str(kind)):
+    if word is None and _holds_others(kind):
         raise ColumnError(
             f"Column {name!r} of the DuckDB relation is of type {kind}, of which Arrow gets other "
             f"values than it has: cast it, such as CAST({quoted_name(name)} AS VARCHAR)."
         )
     quoted = quoted_name(name)
     return quoted if word is None else f"CAST({quoted} AS {word}) AS {quoted}"
+
+
+def _holds_others(kind: Any) -> bool:
+    """Whether DuckDB gives Arrow other values than those of a type, or of one within it."""
+    if kind.id not in _NESTED:
+        return str(kind) in _FROM_DUCKDB
+    return any(_holds_others(child) for _, child in kind.children if not isinstance(child, int))
 
 
 def _polars_rows(frame: Any) -> StreamRows:
