@@ -256,3 +256,10 @@ def test_sparse_columns_and_bytes_of_another_order_are_plain_values(column, expe
     frame = pd.DataFrame({"k": ["a", "b", "c"], "x": column})
     assert [row["x"] for row in rows(open_source(frame))] == expected
     assert frame["x"].dtype == column.dtype
+
+
+def test_columns_of_a_lazy_frame_may_be_called_as_patterns_of_polars_are():
+    columns = {"a": [1], "^a$": [2], "*": [3], "": [4]}
+    source = open_source(pl.LazyFrame(columns))
+    assert rows(source) == [{"a": 1, "^a$": 2, "*": 3, "": 4}]
+    assert rows(open_source(pl.LazyFrame(columns), columns=["*", "^a$"])) == [{"*": 3, "^a$": 2}]

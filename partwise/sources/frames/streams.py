@@ -172,7 +172,7 @@ def _polars_rows(frame: Any) -> StreamRows:
 
     def parts(names: Sequence[str], _: Conditions | None) -> list[Any]:
         def stream() -> Iterator[pa.RecordBatch]:
-            for piece in _polars_pieces(frame.select(polars.col(name) for name in names)):
+            for piece in _polars_pieces(frame.select(polars.selectors.by_name(*names))):
                 yield from pa.table(piece).to_batches()
 
         return [stream]
