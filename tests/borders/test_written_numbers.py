@@ -394,3 +394,14 @@ def test_a_code_that_is_no_key_is_told_once(tmp_path, caplog):
         list(open_source(Files(str(path), types={"code": "int64"})).batches())
     (record,) = caplog.records
     assert "'code' is read as int64, but values such as 01 are written" in record.getMessage()
+
+
+def test_rows_that_were_read_are_keyed_as_rows_that_were_not(tmp_path, caplog):
+    (tmp_path / "sales.csv").write_text("k,n\n01,1\n1,2\n")
+    source = open_source(str(tmp_path / "sales.csv"))
+    for _ in range(2):
+        assert pa.Table.from_batches(source.batches())["k"].to_pylist() == [1, 1]
+    assert caplog.text.count("Column 'k' is read as int64, but values such as 01") == 1
+    keyed = keyed_by(source, ["k"])
+    assert keyed.schema.field("k").type == pa.string()
+    assert pa.Table.from_batches(keyed.batches())["k"].to_pylist() == ["01", "1"]

@@ -160,6 +160,7 @@ class FileRows:
         tell_findings(files, self._heads, options)
         self._numbers = GuessedNumbers(files, self._heads)
         self._known = frozenset(declared)
+        self._warned: set[str] = set()
         self._lay_out(declared)
 
     def _lay_out(self, declared: Mapping[str, pa.DataType]) -> None:
@@ -281,8 +282,9 @@ class FileRows:
     def _warn_of_codes(self, names: Sequence[str]) -> None:
         for name in names:
             kind = self.schema.field(name).type
-            if name not in self._known and is_ordered_number(kind) and self._is_guessed(name):
-                self._known |= {name}
+            is_new = name not in self._known and name not in self._warned
+            if is_new and is_ordered_number(kind) and self._is_guessed(name):
+                self._warned.add(name)
                 self._numbers.warn(name, kind)
 
     @property
