@@ -38,7 +38,7 @@ from partwise.sources.opening import open_source
 from partwise.store.lease import Lease
 from partwise.store.store import Store
 from partwise.store.versions import check_name
-from partwise.tables.column_names import columns_there
+from partwise.tables.column_names import check_named_once, columns_there
 from partwise.tables.dictionaries import without_null_values
 from partwise.tables.filters import Filter
 from partwise.tables.roles import ROLE_KEY
@@ -168,14 +168,13 @@ def register(
 
 def _check_marks(schema: pa.Schema, exclude: Sequence[str], label: Sequence[str]) -> None:
     for what, names in (("exclude", exclude), ("label", label)):
+        check_named_once(names, what)
         for column in names:
             if column not in schema.names:
                 raise ColumnError(
                     f"{what} names column {column!r}, which the source does not have: "
                     f"{columns_there(schema.names, column, begin='its columns are')}"
                 )
-            if list(names).count(column) > 1:
-                raise ColumnError(f"{what} names column {column!r} twice: name it once.")
     if both := [column for column in label if column in exclude]:
         raise ColumnError(f"Column {both[0]!r} is excluded and label at once: choose one.")
     if set(exclude) >= set(schema.names):

@@ -26,7 +26,7 @@ from partwise.sources.references import is_reference
 from partwise.sources.several import SeveralRows
 from partwise.sources.sql.query import Query, QueryRows
 from partwise.sources.table_formats.rows import open_files
-from partwise.tables.column_names import check_unique_names, columns_there
+from partwise.tables.column_names import check_named_once, check_unique_names, columns_there
 from partwise.tables.filters import Conditions, Filter, filter_columns, normalize_filter
 from partwise.tables.keys.given_keys import KeyFilter
 from partwise.tables.keys.key_classes import KeyClass, KeyColumn
@@ -222,14 +222,13 @@ def open_source(
         columns = _default_columns(data)
     check_unique_names(rows.schema.names)
     conditions = normalize_filter(filter)
-    if columns is not None:
-        check_unique_names(columns)
+    check_named_once(columns or (), "columns")
     known = set(rows.schema.names)
-    for what, names in (("columns names", columns or []), ("The filter names", None)):
-        for name in filter_columns(conditions) if names is None else names:
+    for what, names in (("columns", columns or ()), ("The filter", filter_columns(conditions))):
+        for name in names:
             if name not in known:
                 raise ColumnError(
-                    f"{what} column {name!r}, which the source does not have: "
+                    f"{what} names column {name!r}, which the source does not have: "
                     f"{columns_there(rows.schema.names, name, begin='its columns are')}"
                 )
     if rows.rows == 0:

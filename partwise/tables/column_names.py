@@ -29,6 +29,15 @@ def columns_there(
 
 def check_unique_names(names: Sequence[str], begin: str = "The source has") -> None:
     """Raise `ColumnError`, whose sentence begins so, when a name stands in `names` twice."""
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise ColumnError(f"{begin} more than one column named {twice[0]!r}: rename all but one.")
+    if (twice := _twice(names)) is not None:
+        raise ColumnError(f"{begin} more than one column named {twice!r}: rename all but one.")
+
+
+def check_named_once(names: Sequence[str], what: str) -> None:
+    """Raise `ColumnError` when `what`, an argument of a caller's, names a column twice."""
+    if (twice := _twice(names)) is not None:
+        raise ColumnError(f"{what} names column {twice!r} twice: name it once.")
+
+
+def _twice(names: Sequence[str]) -> str | None:
+    return next((name for name, count in Counter(names).items() if count > 1), None)

@@ -1,6 +1,5 @@
 """The classes of partition keys: what kind of value a key column holds, in any width."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +8,12 @@ from typing import ClassVar
 import pyarrow as pa
 
 from partwise.errors import ColumnError, KeyClassError
-from partwise.tables.column_names import check_unique_names, columns_there, names_in_words
+from partwise.tables.column_names import (
+    check_named_once,
+    check_unique_names,
+    columns_there,
+    names_in_words,
+)
 
 
 class KeyClass(StrEnum):
@@ -92,9 +96,7 @@ def key_columns(schema: pa.Schema, partition_by: Sequence[str]) -> tuple[KeyColu
         partition_by = (partition_by,)
     if not partition_by:
         raise ColumnError("partition_by is empty: name at least one column.")
-    twice = [name for name, count in Counter(partition_by).items() if count > 1]
-    if twice:
-        raise ColumnError(f"partition_by names column {twice[0]!r} twice: name it once.")
+    check_named_once(partition_by, "partition_by")
     check_unique_names(schema.names)
     columns = []
     for name in partition_by:
