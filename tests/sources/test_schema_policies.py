@@ -223,6 +223,16 @@ def test_columns_of_paths_have_declared_types(tmp_path):
         open_source(Files(tmp_path, types={"dya": "date32"}))
 
 
+def test_values_of_directory_names_that_are_no_text_are_not_taken_for_one_another(tmp_path):
+    for index, value in enumerate(("100%", "%C3%A9", "%ff", "%fe")):
+        (tmp_path / f"k={value}").mkdir()
+        pq.write_table(pa.table({"x": [index]}), tmp_path / f"k={value}" / "x.parquet")
+    assert rows(tmp_path / "k=1*/*") == [{"x": 0, "k": "100%"}]
+    assert rows(tmp_path / "k=%C*/*") == [{"x": 1, "k": "\u00e9"}]
+    with pytest.raises(SourceError, match=r"'k=%fe', which stands for bytes that are not UTF-8"):
+        open_source(tmp_path)
+
+
 def test_a_recipe_opens_the_same_rows_elsewhere(tmp_path, monkeypatch):
     write(tmp_path, **{"1_txt": "a\n1\n", "2_txt": "b\n2\n"})
     monkeypatch.chdir(tmp_path)

@@ -21,8 +21,20 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 def _path_values(file: FoundFile) -> dict[str, str | None]:
     below = PurePosixPath(file.bare_path()[len(file.base) :]).parent
-    pairs = [part.partition("=") for part in below.parts if "=" in part]
-    return {unquote(name): None if value == _NULL else unquote(value) for name, _, value in pairs}
+    values: dict[str, str | None] = {}
+    for part in below.parts:
+        name, sign, value = part.partition("=")
+        try:
+            if sign:
+                # Strictly: all bytes that are no text would become one value.
+                text = None if value == _NULL else unquote(value, errors="strict")
+                values[unquote(name, errors="strict")] = text
+        except UnicodeDecodeError as error:
+            raise SourceError(
+                f"The path of file {file.path!r} has {part!r}, which stands for bytes that are not "
+                "UTF-8: name the folder otherwise."
+            ) from error
+    return values
 
 
 def hive_names(file: FoundFile) -> list[str]:
