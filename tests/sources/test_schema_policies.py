@@ -183,6 +183,11 @@ def test_a_file_column_tells_files_apart(tmp_path):
     assert [row["file"] for row in rows(pair)] == names
     with pytest.raises(ColumnError, match="have a column 'x' of their own"):
         open_source(Files(tmp_path, file_column="x"))
+    assert rows(Files(tmp_path, file_column="f", types={"f": "string"}))[0]["f"] == names[0]
+    with pytest.raises(
+        ColumnError, match=r"^Files\(types=\.\.\.\) declares 'f' as int64, and it is"
+    ):
+        open_source(Files(tmp_path, file_column="f", types={"f": "int64"}))
 
 
 def test_a_column_in_file_and_path_must_say_the_same(tmp_path):

@@ -177,6 +177,11 @@ class FileRows:
                     f"The files have a column {requested.file_column!r} of their own: choose "
                     "another name for file_column."
                 )
+            if (kind := declared.get(requested.file_column, pa.string())) != pa.string():
+                raise ColumnError(
+                    f"Files(types=...) declares {requested.file_column!r} as {kind}, and it is the "
+                    "column of paths, which are text: leave it out of types."
+                )
             extra.append(pa.field(requested.file_column, pa.string()))
             for values, path in zip(self._path_values, relative_paths(files), strict=True):
                 values[requested.file_column] = path
