@@ -9,6 +9,7 @@ is not above the value. Of whole numbers, x < 2.5 is x <= 2, and no row is equal
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any
@@ -22,7 +23,6 @@ from partwise.tables.column_types import is_ordered_number, is_text
 ALWAYS = "always"
 """Of each row that is not null."""
 NEVER = "never"
-_UNITS = ("s", "ms", "us", "ns")
 _NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _DTYPES: dict[int, Any] = {16: np.float16, 32: np.float32, 64: np.float64}
 _CLOCK = re.compile(r"\d\d:\d\d(:\d\d(\.\d{1,9})?)?").fullmatch
@@ -142,15 +142,14 @@ def _as_narrow(kind: pa.DataType, value: float) -> float:
 def _nanoseconds(text: str, zone: str | None) -> int:
     """Read a time stamp in the coarsest unit that holds it."""
     # Nanoseconds end in 2262, and a filter may name the year 9999.
-    for unit in _UNITS:
-        try:
-            count = pa.scalar(text).cast(pa.timestamp(unit, zone)).cast(pa.int64()).as_py()
-        except pa.ArrowInvalid:
-            if unit == _UNITS[-1]:
-                raise
-            continue
-        return int(count) * _NS[unit]
-    raise AssertionError
+    for unit in ("s", "ms", "us"):
+        with suppress(pa.ArrowInvalid):
+            return _counted(text, unit, zone) * _NS[unit]
+    return _counted(text, "ns", zone)
+
+
+def _counted(text: str, unit: str, zone: str | None) -> int:
+    return int(pa.scalar(text).cast(pa.timestamp(unit, zone)).cast(pa.int64()).as_py())
 
 
 def _range(kind: pa.DataType) -> tuple[int | None, int | None]:

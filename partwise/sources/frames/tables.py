@@ -1,6 +1,7 @@
 """Data in memory as rows: pyarrow tables, pandas and polars frames, and what turns into them."""
 
 import hashlib
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,22 +58,18 @@ class TableRows(OpaqueRows):
         ]
 
 
-class _HashSink:
+class _HashSink(io.RawIOBase):
     """A file that keeps only the SHA-256 of what is written."""
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
-        self.closed = False
+
+    def writable(self) -> bool:
+        return True
 
     def write(self, data: Any) -> int:
         self.digest.update(data)
         return len(data)
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def concatenated(tables: list[pa.Table]) -> pa.Table:
