@@ -53,7 +53,7 @@ def _choose(
     chosen = choose_features(
         table.schema,
         label=label or "",
-        features=columns or (),
+        features=() if columns is None else list(columns),
         categorical=(),
         left_out=named,
     )

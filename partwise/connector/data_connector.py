@@ -468,7 +468,7 @@ class DataConnector:
     def _select(self, columns: Sequence[str] | None) -> PortableTable:
         # A table makes its list of names again each time, of thousands where it is wide.
         names = set(self._table.column_names)
-        for name in columns or ():
+        for name in () if columns is None else columns:
             if name not in names:
                 raise ColumnError(
                     f"There is no column {name!r} in the partition: "

@@ -218,8 +218,7 @@ def open_source(
     """
     data = _without_list(data)
     rows = _rows_of(data)
-    if columns is None:
-        columns = _default_columns(data)
+    columns = _default_columns(data) if columns is None else list(columns)
     check_unique_names(rows.schema.names)
     conditions = normalize_filter(filter)
     check_named_once(columns or (), "columns")
@@ -233,8 +232,7 @@ def open_source(
                 )
     if rows.rows == 0:
         raise SourceError("The source has no rows: there is nothing to partition.")
-    own = None if columns is None else list(columns)
-    source = _SelectedSource(rows=rows, columns=own, conditions=conditions)
+    source = _SelectedSource(rows=rows, columns=columns, conditions=conditions)
     if conditions:
         # A value that does not compare is reported now, not after a part was read.
         source.selection.check_filter()

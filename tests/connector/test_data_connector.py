@@ -97,6 +97,15 @@ def test_a_missing_column_is_named(columns):
         DATA.to_numpy(columns)
 
 
+@pytest.mark.parametrize("kind", [pd.Index, np.array, tuple])
+def test_columns_may_be_those_of_a_frame(kind):
+    names = kind(["double", "int8"])
+    assert DATA.to_numpy(names).tolist() == [[1.5, 1], [2.5, 2], [3.5, 3]]
+    assert DATA.to_dmatrix("double", columns=names[1:]).num_col() == 1
+    chosen = DataConnector.from_sources(TABLE, columns=names)
+    assert chosen.column_names == ["double", "int8"]
+
+
 def test_a_wide_partition_gives_its_columns_in_the_order_of_the_call():
     names = [f"c{i}" for i in range(2_000)]
     wide = DataConnector(pa.table({name: [float(i)] * 3 for i, name in enumerate(names)}))
