@@ -150,6 +150,7 @@ def _numpy(values: Any) -> np.ndarray:
 def _as_array(name: str, values: Any) -> Any:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
+    values = _as_series(values)
     if _is_pandas(values) and not isinstance(values.dtype, np.dtype):
         # As a frame's: numpy has neither a null among whole numbers nor a zone.
         return returned_table(values, name)[name]
@@ -172,6 +173,15 @@ def _as_array(name: str, values: Any) -> Any:
         array = array.astype(f"{array.dtype.kind}8[s]")
     with _naming(name, values):
         return pa.array(array.copy() if array.strides != (array.itemsize,) else array)
+
+
+def _as_series(values: Any) -> Any:
+    """Return an array or index of a type of pandas' own as a Series; all else as it is."""
+    pandas = sys.modules.get("pandas")
+    if pandas is None or isinstance(getattr(values, "dtype", None), np.dtype):
+        return values
+    is_own = isinstance(values, pandas.Index | pandas.api.extensions.ExtensionArray)
+    return pandas.Series(values) if is_own else values
 
 
 def _made(values: Any, from_pandas: bool | None = None) -> pa.Array:

@@ -320,6 +320,27 @@ def test_a_series_in_a_mapping_has_the_values_that_it_has_in_a_frame(series):
     assert returned_table({"a": series}, "value")["a"].equals(frame["a"])
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.array([2**53 + 1, None], dtype="Int64"),
+        pd.array([0.5, None], dtype="Float64"),
+        pd.Index([2**53 + 1, None], dtype="Int64"),
+        pd.Index([True, None], dtype="boolean"),
+        pd.Categorical(["a", None]),
+        pd.DatetimeIndex([NOW, None]),
+        pd.RangeIndex(2),
+        pd.Index([1.5, 2.5]),
+    ],
+    ids=lambda values: f"{type(values).__name__}-{values.dtype}",
+)
+def test_an_array_or_index_of_pandas_has_the_values_of_a_series(values):
+    """By numpy, 2^53 + 1 became 2^53 where a null stood beside it, and the null NaN."""
+    series = returned_table(pd.Series(values), "value")["value"]
+    assert returned_table({"value": values}, "value")["value"].equals(series)
+    assert returned_table(values, "value")["value"].equals(series)
+
+
 def test_views_of_text_and_bytes_are_kept_as_plain_columns() -> None:
     returned = {
         "text": pa.array(["a", None, "c"], pa.string_view()),
