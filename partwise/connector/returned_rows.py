@@ -201,7 +201,9 @@ def _are_changed(values: Any, array: np.ndarray) -> bool:
         return not all(issubclass(kind, str | bytes) for kind in kinds)
     if bool in kinds and len(kinds) > 1:
         return True
-    return array.dtype.kind == "f" and any(type(v) is int and abs(v) > 2**53 for v in values)
+    return array.dtype.kind == "f" and any(
+        isinstance(value, int | np.integer) and abs(int(value)) > 2**53 for value in values
+    )
 
 
 def _as_single(name: str, value: Any) -> pa.Array:

@@ -341,6 +341,13 @@ def test_an_array_or_index_of_pandas_has_the_values_of_a_series(values):
     assert returned_table(values, "value")["value"].equals(series)
 
 
+@pytest.mark.parametrize("kind", [int, np.int64, np.uint64])
+def test_whole_numbers_of_a_list_that_are_no_double_are_refused_beside_one(kind):
+    assert returned_table([kind(2**53), 0.5], "value")["value"].to_pylist() == [2.0**53, 0.5]
+    with pytest.raises(ColumnError, match="'value', a list, which is not a column"):
+        returned_table([kind(2**53 + 1), 0.5], "value")
+
+
 def test_views_of_text_and_bytes_are_kept_as_plain_columns() -> None:
     returned = {
         "text": pa.array(["a", None, "c"], pa.string_view()),
