@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from partwise.datasets.manifest import DatasetManifest, PartDocument, dataset_path
-from partwise.errors import IntegrityError, SourceError
+from partwise.errors import IntegrityError, SourceError, StoreError
 from partwise.runs.contents import READ_THREADS
 from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.file_set import Files
@@ -111,10 +111,13 @@ class StoredPart:
 
     def error(self, what: str) -> IntegrityError:
         """Return the sentence that something is wrong with it."""
-        return IntegrityError(
-            f"Part {self.number} of {self.of} of {self.reference} in {self.store.url} "
-            f"({self.path}) {what}; restore it, or register the rows again."
-        )
+        return IntegrityError(f"{self.named} {what}; restore it, or register the rows again.")
+
+    @property
+    def named(self) -> str:
+        """What a sentence about it begins with."""
+        where = f"in {self.store.url} ({self.path})"
+        return f"Part {self.number} of {self.of} of {self.reference} {where}"
 
 
 @lru_cache(maxsize=4096)
@@ -156,6 +159,8 @@ class PartFragment:
                 file, self.names, self.schema, self.row_groups, self.row_bytes
             ):
                 yield cast_batch(batch, self.schema, {}, str(self))
+        except (PermissionError, ConnectionError, TimeoutError) as error:
+            raise StoreError(f"{self.part.named} cannot be read: {error}.") from error
         except (SourceError, pa.ArrowException, OSError) as error:
             reason = " ".join(str(error).split()).rstrip(".")
             raise self.part.error(f"is damaged ({reason})") from error

@@ -8,9 +8,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from partwise.datasets import rows
 from partwise.datasets.dataset import Dataset
 from partwise.datasets.registration import register_dataset
-from partwise.errors import IntegrityError, PartwiseError, RunFormatError, SignatureError
+from partwise.errors import (
+    IntegrityError,
+    PartwiseError,
+    RunFormatError,
+    SignatureError,
+    StoreError,
+)
 from partwise.sources.opening import open_source
 from partwise.store.signing import KEYS_VARIABLE
 from partwise.store.store import Store
@@ -41,6 +48,22 @@ def test_no_flipped_bit_of_a_part_loses_or_changes_a_row(tmp_path: Path) -> None
             rows_of(tmp_path)
     part.write_bytes(content)
     assert rows_of(tmp_path) == TABLE.to_pylist()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [PermissionError(13, "Access Denied"), TimeoutError("no answer"), ConnectionError("gone")],
+)
+def test_a_part_that_its_store_does_not_give_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    def read(*_: object) -> None:
+        raise error
+
+    register_dataset("sales", TABLE, store=tmp_path)
+    monkeypatch.setattr(rows, "read_batches", read)
+    with pytest.raises(StoreError, match=r"^Part 1 of 1 of dataset://sales@1 .* cannot be read: "):
+        rows_of(tmp_path)
 
 
 def test_no_flipped_bit_of_a_footer_in_a_bucket_is_believed(s3_store: Store) -> None:
