@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -212,7 +213,8 @@ class PartitionContext:
             write: Called as `write(obj, path)`; what it wrote to the path is kept.
 
         Raises:
-            InputError: The name is not flat or is reserved, or the object needs a `write`.
+            InputError: The name is not flat or is reserved, or the object needs a `write`, or that
+                made no file of this path.
             TypeError: The object and its name are swapped.
 
         Example:
@@ -227,6 +229,12 @@ class PartitionContext:
             with tempfile.TemporaryDirectory() as directory:
                 path = Path(directory, filename)
                 write(obj, str(path))
+                if not path.is_file():
+                    made = ", ".join(map(repr, os.listdir(directory))) or "nothing"
+                    raise InputError(
+                        f"write= of the artifact {filename!r} made {made}, and no file of the path "
+                        "that it was given, to which some functions add an ending."
+                    )
                 content = path.read_bytes()
         self._link.upload(filename, content)
         self._made.add(filename)

@@ -48,6 +48,22 @@ def test_a_trial_that_is_given_up_is_told_so_whatever_its_metric_is() -> None:
     assert link.reports == {3: 0.5}
 
 
+@pytest.mark.parametrize(
+    ("write", "made"),
+    [
+        (lambda obj, path: Path(f"{path}.npy").write_bytes(obj), "'a.bin.npy'"),
+        (lambda _, path: Path(path).mkdir(), "'a.bin'"),
+        (lambda _obj, _path: None, "nothing"),
+    ],
+)
+def test_what_is_not_written_to_the_path_of_an_upload_is_told(write, made) -> None:
+    link = MemoryLink()
+    message = rf"^write= of the artifact 'a\.bin' made {made}, and no file of the path"
+    with pytest.raises(InputError, match=message):
+        PartitionContext(link=link).upload(b"content", "a.bin", write=write)
+    assert link.artifacts == {}
+
+
 def test_an_upload_is_kept_under_its_name() -> None:
     link = MemoryLink()
     PartitionContext(link=link).upload("a.txt", "b.txt")
