@@ -220,7 +220,7 @@ class _Writing:
     def run(self, fragments: Sequence[tuple[int, Fragment]]) -> list[WrittenPart]:
         """Read all fragments; returns the parts, in the order of the source."""
         groups = self._groups(fragments)
-        works = [self._work(number, group, groups) for number, group in enumerate(groups)]
+        works = self._works(groups)
         parts: dict[int, WrittenPart] = {}
         pending: dict[Future[WrittenPart], int] = {}
         here: list[int] = []
@@ -269,26 +269,28 @@ class _Writing:
             size += fragment.size_bytes
         return groups
 
-    def _work(
-        self,
-        number: int,
-        group: Sequence[tuple[int, Fragment]],
-        groups: Sequence[Sequence[tuple[int, Fragment]]],
-    ) -> PartWork:
-        before = [fragment.rows for earlier in groups[:number] for _, fragment in earlier]
-        known = self._counts_hold and None not in before
+    def _works(self, groups: Sequence[Sequence[tuple[int, Fragment]]]) -> list[PartWork]:
         # The others of this machine have nothing to read.
         alone = len(groups) == 1 and self.cache.where == "disk"
-        return PartWork(
-            number=number,
-            division=self.division,
-            positions=tuple(position for position, _ in group),
-            first_row=sum(rows or 0 for rows in before) if known else None,
-            where=self.cache.where,
-            store=self.cache.store,
-            folder=self.cache.folder,
-            threads=self._slots if alone else 1,
-        )
+        works = []
+        first_row = 0 if self._counts_hold else None
+        for number, group in enumerate(groups):
+            work = PartWork(
+                number=number,
+                division=self.division,
+                positions=tuple(position for position, _ in group),
+                first_row=first_row,
+                where=self.cache.where,
+                store=self.cache.store,
+                folder=self.cache.folder,
+                threads=self._slots if alone else 1,
+            )
+            works.append(work)
+            counts = [fragment.rows for _, fragment in group]
+            if first_row is not None:
+                known = None not in counts
+                first_row = first_row + sum(rows or 0 for rows in counts) if known else None
+        return works
 
     def _submit(
         self, work: PartWork, group: Sequence[tuple[int, Fragment]]

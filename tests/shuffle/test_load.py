@@ -7,6 +7,8 @@ import os
 import time
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -421,3 +423,28 @@ def test_what_kills_a_worker_while_it_is_read_is_named(dask_client, tmp_path, sc
     finally:
         allow(before)
         dask_client.wait_for_workers(workers)
+
+
+def test_the_rows_before_a_part_are_counted_once(monkeypatch):
+    """Of each part all those before it were asked: of a frame of 10,000 partitions for 4 s."""
+    asked = []
+
+    class Part(SimpleNamespace):
+        @property
+        def rows(self) -> int | None:
+            asked.append(self.count)
+            return self.count
+
+    monkeypatch.setattr(loading, "known_workers", lambda _: {})
+    division: Any = SimpleNamespace(selection=SimpleNamespace(passes_all=True))
+    cache: Any = SimpleNamespace(where="disk", store=None, folder="parts")
+    counts = [2, 0, 3, None, 5]
+    groups: Any = [[(place, Part(count=count))] for place, count in enumerate(counts)]
+
+    def first_rows(keyed: list[Any]) -> list[int | None]:
+        writing = loading._Writing(division, Any, cache, (), keyed, print, list)
+        return [work.first_row for work in writing._works(groups)]
+
+    assert first_rows([]) == [0, 2, 2, 5, None]
+    assert asked == counts
+    assert first_rows([object()]) == [None] * 5, "of what is read elsewhere nobody knows"
