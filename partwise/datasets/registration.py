@@ -89,7 +89,7 @@ def register_dataset(
     store: Store | str | Path = "artifacts",
     columns: Sequence[str] | None = None,
     filter: Filter | None = None,  # noqa: A002 (the word of every reader of tables)
-    exclude: Sequence[str] = (),
+    exclude: Sequence[str] | str = (),
     label: Sequence[str] | str = (),
     description: str = "",
 ) -> Dataset:
@@ -125,7 +125,7 @@ def register_dataset(
         store=Store.of(store),
         columns=columns,
         filter=filter,
-        exclude=exclude,
+        exclude=(exclude,) if isinstance(exclude, str) else exclude,
         label=(label,) if isinstance(label, str) else label,
         description=description,
     ).dataset

@@ -528,3 +528,8 @@ def test_partitions_of_nothing_but_a_key_differ_by_their_rows(store) -> None:
     )
     found = compare_partitions(old, new, ["key"])
     assert (found.same, found.examples["changed"]) == (1, ["b"])
+
+
+def test_one_column_is_excluded_by_its_name(store) -> None:
+    table = pa.table({"ab": [1], "a": [2], "b": [3]})
+    assert register_dataset("sales", table, store=store, exclude="ab").default_columns == ["a", "b"]
