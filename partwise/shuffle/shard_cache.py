@@ -74,7 +74,7 @@ class ShardCache:
     """The folder whose parts later runs use; None: they are for one run."""
 
     def known_parts(self) -> list[WrittenPart] | None:
-        """The parts that an earlier run has written; None without one.
+        """The parts that an earlier run has written, if they are still there; None without one.
 
         Raises:
             SignatureError: No key of this process signed which they are.
@@ -89,14 +89,12 @@ class ShardCache:
                     "but no signing key of this process vouches for them: the rows are read again."
                 )
             document = parse_json(unseal(sealed) or b"")
-            parts = [
+            return [
                 WrittenPart(path=f"{self.entry}/{name}", sha256=str(sha256))
                 for name, sha256 in document["parts"].items()
             ]
-            whole = all(self.store.exists(part.path) for part in parts)
         except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
             return None
-        return parts if whole else None
 
     @property
     def _purpose(self) -> str:

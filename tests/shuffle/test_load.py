@@ -354,7 +354,7 @@ def test_a_column_of_ids_is_pointed_out(dask_client, tmp_path, scratch, monkeypa
         loaded.close()
 
 
-@pytest.mark.parametrize("where", ["rows", "tail", "end", "all"])
+@pytest.mark.parametrize("where", ["rows", "tail", "end", "all", "gone"])
 def test_shards_that_were_damaged_are_made_again(dask_client, tmp_path, scratch, files, where):
     first = Loaded(files, ["store"], dask_client, tmp_path)
     found = first.partitions()
@@ -369,6 +369,8 @@ def test_shards_that_were_damaged_are_made_again(dask_client, tmp_path, scratch,
         at = 5000 if where == "rows" else len(content) - 200
         content[at : at + 8] = os.urandom(8)
     path.write_bytes(content)
+    if where == "gone":
+        path.unlink()
     again = Loaded(files, ["store"], dask_client, tmp_path)
     assert again.said == [
         "The shards of an earlier run on these rows are damaged: the rows are read again."
