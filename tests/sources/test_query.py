@@ -146,6 +146,22 @@ def test_whole_numbers_and_fractions_of_sqlite_become_double(tmp_path):
     }
 
 
+@pytest.mark.parametrize("declared", ["numeric", "decimal(20)", ""])
+def test_whole_numbers_of_sqlite_that_would_be_other_doubles_are_refused(tmp_path, declared):
+    path = sqlite_file(
+        tmp_path,
+        f"CREATE TABLE t (x {declared})",
+        "INSERT INTO t VALUES (9007199254740992), (-9007199254740993), (1.5)",
+    )
+    message = r"^Column 'x' of the SQLite query is to be of doubles, and has 1 whole number beyond"
+    with pytest.raises(ColumnError, match=message):
+        read(Query("t", path))
+    whole = read(Query('SELECT CAST("x" AS INTEGER) AS "x" FROM t', path))
+    assert whole["x"].to_pylist() == [2**53, -(2**53) - 1, 1]
+    nearest = read(Query('SELECT CAST("x" AS REAL) AS "x" FROM t WHERE x < 0', path))
+    assert nearest["x"].to_pylist() == [-(2.0**53)]
+
+
 @pytest.mark.parametrize("late", ["'text'", "x'00'"])
 def test_a_column_of_several_types_in_sqlite_is_refused(tmp_path, late):
     path = sqlite_file(

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from partwise.errors import ColumnError
+from partwise.formatting import counted
 from partwise.sources.sql.databases import TypedColumn, quoted_name
 
 _VIEW = "temp.partwise_query"
@@ -24,6 +25,8 @@ _TYPES = {
 """Of the kinds that a value of SQLite may be of."""
 _AT_ONCE = 300
 """Columns of one scan; a statement may have 2,000 results."""
+_MOST_EXACT = 2**53
+"""Up to which every whole number is a double."""
 _FIRST = {"int64": "0", "double": "0.0", "string": "''", "binary": "x''"}
 
 
@@ -42,11 +45,11 @@ def sqlite_columns(cursor: Any, source: str) -> tuple[list[TypedColumn], int, in
     columns, rows, size_bytes = [], 0, 0
     for start in range(0, len(declared), _AT_ONCE):
         some = declared[start : start + _AT_ONCE]
-        counted = _scan(cursor, [name for name, _ in some])
-        rows = counted[0]
+        found = _scan(cursor, [name for name, _ in some])
+        rows = found[0]
         for place, (name, words) in enumerate(some):
-            *counts, text_bytes = counted[1 + 5 * place : 6 + 5 * place]
-            columns.append(_column(name, words, dict(zip(_TYPES, counts, strict=True))))
+            *counts, wide, text_bytes = found[1 + 6 * place : 7 + 6 * place]
+            columns.append(_column(name, words, dict(zip(_TYPES, counts, strict=True)), wide))
             size_bytes += text_bytes + 8 * rows
     return columns, rows, size_bytes
 
@@ -55,6 +58,8 @@ def _scan(cursor: Any, names: Sequence[str]) -> list[int]:
     parts = ["count(*)"]
     for quoted in map(quoted_name, names):
         parts += [f"coalesce(sum(typeof({quoted}) = '{kind}'), 0)" for kind in _TYPES]
+        is_wide = f"{quoted} NOT BETWEEN {-_MOST_EXACT} AND {_MOST_EXACT}"
+        parts.append(f"coalesce(sum(typeof({quoted}) = 'integer' AND {is_wide}), 0)")
         bulky = f"CASE WHEN typeof({quoted}) IN ('text', 'blob') THEN length({quoted}) END"
         parts.append(f"coalesce(sum({bulky}), 0)")
     listed = ", ".join(f"{part} AS c{place}" for place, part in enumerate(parts))
@@ -62,7 +67,7 @@ def _scan(cursor: Any, names: Sequence[str]) -> list[int]:
     return [int(value) for value in cursor.fetchall()[0]]
 
 
-def _column(name: str, declared: str, counts: dict[str, int]) -> TypedColumn:
+def _column(name: str, declared: str, counts: dict[str, int], wide: int) -> TypedColumn:
     quoted = quoted_name(name)
     there = [kind for kind in _TYPES if counts[kind]]
     numeric = set(there) <= {"integer", "real"}
@@ -78,6 +83,12 @@ def _column(name: str, declared: str, counts: dict[str, int]) -> TypedColumn:
     elif numeric:
         is_whole = there == ["integer"] and own not in ("real", "numeric")
         kind = "integer" if is_whole else "real"
+        if wide and not is_whole:
+            raise ColumnError(
+                f"Column {name!r} of the SQLite query is to be of doubles, and has "
+                f"{counted(wide, 'whole number')} beyond 2^53, from where several are one double: "
+                f"write CAST({quoted} AS INTEGER) AS {quoted}, or AS REAL for the nearest ones."
+            )
     else:
         kind = there[0]
     # Bytes are given as they are, whatever their column was declared as.
