@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -76,6 +77,17 @@ class Verification:
         """Note a damage."""
         self.damages.append(Damage(path, what, remedy, can_be_made_again))
 
+    @contextmanager
+    def noted(self, path: str, remedy: str) -> Iterator[None]:
+        """Have what cannot be read be a damage, but for what a newer release wrote."""
+        try:
+            yield
+        except NewerFormatError:
+            # It is whole, and only this release cannot read it: nothing to be set aside.
+            raise
+        except (RunFormatError, SignatureError, IntegrityError) as error:
+            self.add(path, " ".join(str(error).split()), remedy)
+
 
 def verify_run(run_id: str, store: Store) -> Verification:
     """Read all of a run that readers see, and compare it with every checksum that there is.
@@ -85,19 +97,18 @@ def verify_run(run_id: str, store: Store) -> Verification:
     with the ledger; segments of the ledger with the checksums that they hold; counts.
     """
     found = Verification(run_id=run_id)
-    try:
+    run = None
+    with found.noted("run.json", _BACKUP):
         run = Run.open(run_id, store)
-    except (RunFormatError, SignatureError, IntegrityError) as error:
-        found.add("run.json", _said(error), _BACKUP)
+    if run is None:
         return found
     found.files += 1
     summaries = _check_documents(run, found)
     ledgers = _check_ledgers(run, summaries, found)
-    try:
+    shown = None
+    # Else it is said above, of the document that is damaged.
+    with suppress(RunFormatError, SignatureError, IntegrityError):
         shown = ledgers.get(run.shown.ledger_file) if run.shown else run.ledger
-    except (RunFormatError, SignatureError, IntegrityError):
-        # Said above, of the document that is damaged.
-        shown = None
     if shown is not None:
         _check_bundles(run, shown, found)
         _check_outputs(run, shown, found)
@@ -117,43 +128,33 @@ def _check_documents(run: Run, found: Verification) -> list[SummaryDocument]:
     for number in range(run.oldest_generation, newest + 1):
         found.files += 1 + (number in there.ended)
         name = generation_file(number)
-        try:
+        with found.noted(name, _BACKUP):
             document = run.read_generation_document(number)
             if document.before_sha256 not in (None, before):
                 what = f"it does not name the {generation_file(number - 1)} that stands there"
                 found.add(name, what, _BACKUP)
-        except (RunFormatError, SignatureError, IntegrityError) as error:
-            found.add(name, _said(error), _BACKUP)
         path = run_path(run_id, name)
         before = sha256_of(store.read(path)) if store.exists(path) else None
-        name = summary_file(number)
-        try:
+        with found.noted(summary_file(number), _BACKUP):
             summary = run.summary_of(number)
-        except (RunFormatError, SignatureError, IntegrityError) as error:
-            found.add(name, _said(error), _BACKUP)
-            continue
-        if summary is None and number == newest:
-            _check_keys(run, found)
-        if summary is not None:
-            summaries.append(summary)
-            if summary.generation_sha256 is None:
-                found.notes.append(
-                    f"generation {number} is of an earlier release: no checksum binds its "
-                    "documents and its output rows"
-                )
+            if summary is None and number == newest:
+                _check_keys(run, found)
+            if summary is not None:
+                summaries.append(summary)
+                if summary.generation_sha256 is None:
+                    found.notes.append(
+                        f"generation {number} is of an earlier release: no checksum binds its "
+                        "documents and its output rows"
+                    )
     return summaries
 
 
 def _check_keys(run: Run, found: Verification) -> None:
     """Look at the keys of a generation that has no end; nobody needs those of others."""
-    try:
+    remedy = "readers do not see what has no outcome yet, and a resume writes its own"
+    with found.noted(f"keys of generation {run.generation}", remedy):
         if read_keys(run.store, run.document, run.generation) is not None:
             found.files += 1
-    except NewerFormatError:
-        raise
-    except (RunFormatError, SignatureError) as error:
-        remedy = "readers do not see what has no outcome yet, and a resume writes its own"
-        found.add(f"keys of generation {run.generation}", _said(error), remedy)
 
 
 def _check_ledgers(
@@ -177,17 +178,11 @@ def _check_ledgers(
             what = f"it differs from its checksum in {summary_file(summary.generation)}"
             found.add(name, what, _LEDGER)
             continue
-        try:
+        with found.noted(name, _LEDGER):
             ledgers[name] = read_ledger(content, name)
-        except NewerFormatError:
-            # It is whole, and only this release cannot read it: nothing to be set aside.
-            raise
-        except RunFormatError as error:
-            found.add(name, _said(error), _LEDGER)
-            continue
-        if status_counts(ledgers[name]) != summary.counts:
-            what = f"it counts other partitions than {summary_file(summary.generation)}"
-            found.add(name, what, _LEDGER)
+            if status_counts(ledgers[name]) != summary.counts:
+                what = f"it counts other partitions than {summary_file(summary.generation)}"
+                found.add(name, what, _LEDGER)
     return ledgers
 
 
@@ -265,22 +260,13 @@ def _check_segments(run: Run, found: Verification) -> None:
 
 def _check_holds(run: Run, found: Verification) -> None:
     """Look whether what versions of catalogs draw on is there; they know what it is to be."""
-    try:
+    with found.noted(f"{HELD}/", _BACKUP):
         holds = read_holds(run.store, run.run_id)
-    except NewerFormatError:
-        raise
-    except (RunFormatError, SignatureError) as error:
-        found.add(f"{HELD}/", _said(error), _BACKUP)
-        return
-    found.files += len(holds.counting)
-    for hold in holds.counting:
-        for name in hold.files:
-            if not run.store.exists(run_path(run.run_id, name)):
-                found.add(name, f"it is gone, and {hold.holder} draws on it", _BACKUP)
-
-
-def _said(error: Exception) -> str:
-    return " ".join(str(error).split())
+        found.files += len(holds.counting)
+        for hold in holds.counting:
+            for name in hold.files:
+                if not run.store.exists(run_path(run.run_id, name)):
+                    found.add(name, f"it is gone, and {hold.holder} draws on it", _BACKUP)
 
 
 def set_aside(found: Verification, store: Store) -> list[str]:
