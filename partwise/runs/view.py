@@ -95,13 +95,22 @@ class View:
 
     def _read_summary(self, generation: int) -> SummaryDocument:
         name = summary_file(generation)
-        path = run_path(self._run_id, name)
-        content = self.store.read_document(path)
-        check_signed(content, path, f"{self._run_id}/{name}", self.store)
+        content = self._read_signed(name, generation)
         summary = SummaryDocument.from_bytes(content, f"{self._run_id}/{name}")
         self._check_own(summary, name, generation)
         remember(self.store, run_path(self._run_id), seen_of(self.run, generation))
         return summary
+
+    def _read_signed(self, name: str, generation: int) -> bytes:
+        """Return a document of a generation that is there, as long as the run is."""
+        path = run_path(self._run_id, name)
+        try:
+            content = self.store.read_document(path)
+        except FileNotFoundError as error:
+            refuse_removed(self.store, self._run_id, generation)
+            raise RunFormatError(f"The run {self._run_id!r} lacks its {name}.") from error
+        check_signed(content, path, f"{self._run_id}/{name}", self.store)
+        return content
 
     def _check_own(
         self, document: GenerationDocument | SummaryDocument, name: str, generation: int
@@ -156,14 +165,7 @@ class View:
         """
         if generation not in self._documents:
             name = generation_file(generation)
-            path = run_path(self._run_id, name)
-            try:
-                content = self.store.read_document(path)
-            except FileNotFoundError as error:
-                refuse_removed(self.store, self._run_id, generation)
-                raise RunFormatError(f"The run {self._run_id!r} lacks its {name}.") from error
-            check_signed(content, path, f"{self._run_id}/{name}", self.store)
-            self._documents[generation] = content
+            self._documents[generation] = self._read_signed(name, generation)
         return self._documents[generation]
 
     def is_made_here(self, generation: int) -> bool:

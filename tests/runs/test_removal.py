@@ -58,6 +58,14 @@ def test_a_removed_run_is_gone_for_all_readers(store) -> None:
     assert collect_garbage(store, RUN_ID, dry_run=False, grace_hours=0).files == []
 
 
+def test_a_handle_that_was_opened_before_says_that_it_was_removed(local_store) -> None:
+    drive(local_store, FIRST)
+    run = Run.open(RUN_ID, local_store)
+    remove_run(local_store, RUN_ID)
+    with pytest.raises(RunNotFoundError, match="was removed meanwhile"):
+        assert run.status
+
+
 @pytest.mark.parametrize("on_existing", ["error", "resume", "overwrite"])
 def test_its_id_can_be_begun_again_and_keeps_nothing(local_store, on_existing) -> None:
     drive(local_store, FIRST)
