@@ -61,7 +61,7 @@ def describe_accuracy(run: Run, label: str, key_of: Callable[[int], str]) -> Acc
     None: there is none, or there are too many rows to read.
     """
     ledger = run.ledger
-    if run.kind != "infer" or not label or "rows_file" not in ledger.column_names:
+    if run.kind != "infer" or not label:
         return None
     having = np.flatnonzero(pc.is_valid(ledger["rows_file"]).to_numpy(zero_copy_only=False))
     if not len(having) or (pc.sum(ledger["rows_count"]).as_py() or 0) > MOST_ROWS_READ:

@@ -64,7 +64,7 @@ def describe_series(
 
     With the label of its training, if it kept that. The rows of at most three keys are read.
     """
-    if run.kind != "infer" or "rows_file" not in run.ledger.column_names:
+    if run.kind != "infer":
         return None
     is_small = pc.less_equal(run.ledger["rows_in_file"], MOST_ROWS_READ)
     having = np.flatnonzero(pc.fill_null(is_small, False).to_numpy(zero_copy_only=False))

@@ -6,7 +6,7 @@ fixed and explicit: metrics are one map column, which readers see as columns of 
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -131,14 +131,11 @@ class LedgerRow:
 
 
 def segment_table(keys: pa.Table, rows: Sequence[LedgerRow]) -> pa.Table:
-    """Return ledger rows as a table.
-
-    `keys` are normalized, one row for each of `rows`.
-    """
-    columns: dict[str, Any] = {}
+    """Return ledger rows as a table; `keys` are normalized, one row for each of `rows`."""
+    columns = []
     of_artifact = [field.name for field in ARTIFACT]
-    for column in fields(LedgerRow):
-        values = [getattr(row, column.name) for row in rows]
+    for column in COLUMNS:
+        values: list[Any] = [getattr(row, column.name) for row in rows]
         if column.name == "metrics":
             values = [list(value.items()) for value in values]
         elif column.name == "artifacts":
@@ -147,10 +144,9 @@ def segment_table(keys: pa.Table, rows: Sequence[LedgerRow]) -> pa.Table:
                 [{name: getattr(artifact, name) for name in of_artifact} for artifact in value]
                 for value in values
             ]
-        columns[column.name] = pa.array(values, COLUMNS.field(column.name).type)
-    ordered = [columns[name] for name in COLUMNS.names]
+        columns.append(pa.array(values, column.type))
     names = [f"{KEY_PREFIX}{name}" for name in keys.column_names]
-    return pa.table([*keys.columns, *ordered], names=[*names, *COLUMNS.names])
+    return pa.table([*keys.columns, *columns], names=[*names, *COLUMNS.names])
 
 
 def write_table(table: pa.Table, purpose: str = "", key: SigningKey | None = None) -> bytes:
@@ -338,9 +334,9 @@ def readable_ledger(table: pa.Table) -> pa.Table:
     A key or metric that is named like a column of the ledger has a prefix (`key.`, `metric.`).
     """
     ours = [name for name in COLUMNS.names if name not in _NOT_SHOWN]
-    # Few runs have these, and older releases wrote no such columns.
+    # Few runs have these.
     for name in ("exit_code", "candidate"):
-        if name not in table.column_names or table[name].null_count == table.num_rows:
+        if table[name].null_count == table.num_rows:
             ours.remove(name)
     if RUNNING_SINCE in table.column_names:
         ours.insert(ours.index("status") + 1, RUNNING_SINCE)
@@ -422,16 +418,12 @@ def candidate_counts(table: pa.Table) -> list[tuple[str, int]]:
         >>> candidate_counts(run.ledger)  # doctest: +SKIP
         [('lightgbm', 71), ('linear', 29)]
     """
-    if "candidate" not in table.column_names:
-        return []
     counts = Counter(table["candidate"].drop_null().to_pylist())
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def rows_by_candidate(table: pa.Table) -> dict[str, int]:
     """Return the rows of the partitions of each candidate, or of each level of an inference."""
-    if "candidate" not in table.column_names:
-        return {}
     sums = table.group_by("candidate").aggregate([("rows", "sum")]).to_pylist()
     return {each["candidate"]: each["rows_sum"] or 0 for each in sums if each["candidate"]}
 
