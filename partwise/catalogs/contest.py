@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from partwise.catalogs.measured import Measured
 from partwise.errors import InputError
-from partwise.runs.ledger import with_plain_keys
+from partwise.runs.ledger import keys_beside
 from partwise.runs.run import Run
 from partwise.store.store import Store
 
@@ -123,20 +123,20 @@ class Contest:
         """A row for each key and candidate, in the order of the keys.
 
         The columns are those of the key, partition_id, candidate, the metric, rows, lost_rows,
-        trained_on, failed and won.
+        trained_on, failed and won; `key.rows` is a key that is named like one of the others.
         """
         n, m = self.values.shape
         places = pa.array(np.repeat(np.arange(n), m))
         values = self.values.ravel()
-        keys = with_plain_keys(self.keys).take(places)
-        columns: dict[str, Any] = dict(zip(keys.column_names, keys.columns, strict=True))
+        keys = self.keys.take(places)
+        columns: dict[str, Any] = {"partition_id": keys["partition_id"]}
         columns["candidate"] = pa.array(np.tile(np.array(self.candidates, object), n), pa.string())
         columns[self.metric] = pa.array(values, mask=np.isnan(values))
         columns["rows"] = pa.array(np.repeat(self.rows, m))
         for name, found in ((LOST, self.lost), (SEEN, self.seen), (FAILED, self.failed)):
             columns[name] = pa.array(found.ravel())
         columns["won"] = pa.array((self.winners[:, None] == np.arange(m)).ravel())
-        return pa.table(columns)
+        return pa.table(keys_beside(keys, columns) | columns)
 
 
 def _contest(kind: type[Contest], run: Run) -> Contest:

@@ -23,7 +23,7 @@ from partwise.errors import InputError, PartwiseError
 from partwise.formatting import counted
 from partwise.runs.contents import READ_THREADS, list_runs
 from partwise.runs.earlier_runs import earlier_runs, last_work
-from partwise.runs.ledger import key_names, with_plain_keys
+from partwise.runs.ledger import key_names, keys_beside, with_plain_keys
 from partwise.runs.run import ONLY, Run
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import Key
@@ -182,10 +182,10 @@ class Evaluated:
         """A row for each key, in the order of the ledger.
 
         The columns are those of the key, partition_id, the metric, value_then, rows_then, increase,
-        confidence, model_level, the counts of rows, drifted_features, and verdict.
+        confidence, model_level, the counts of rows, drifted_features, and verdict; `key.verdict` is
+        a key that is named like one of the others.
         """
-        keys = with_plain_keys(self.keys)
-        columns: dict[str, Any] = dict(zip(keys.column_names, keys.columns, strict=True))
+        columns: dict[str, Any] = {"partition_id": self.keys["partition_id"]}
         for name, found in (
             (self.metric, self.values),
             (VALUE_THEN, self.values_then),
@@ -199,7 +199,7 @@ class Evaluated:
         drifted = self.drift.filter(self.drift["drifted"])["place"].to_numpy()
         columns["drifted_features"] = pa.array(np.bincount(drifted, minlength=self.keys.num_rows))
         columns["verdict"] = pa.array(self.verdicts, pa.string())
-        return pa.table(columns)
+        return pa.table(keys_beside(self.keys, columns) | columns)
 
     @property
     def lines(self) -> list[str]:

@@ -5,7 +5,7 @@ fixed and explicit: metrics are one map column, which readers see as columns of 
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -323,6 +323,15 @@ def with_plain_keys(table: pa.Table) -> pa.Table:
     return table.rename_columns([name.removeprefix(KEY_PREFIX) for name in table.column_names])
 
 
+def keys_beside(table: pa.Table, names: Collection[str]) -> dict[str, pa.ChunkedArray]:
+    """Return key columns named as in the source; one named like any of `names` keeps its prefix."""
+    columns: dict[str, pa.ChunkedArray] = {}
+    for name in key_names(table.column_names):
+        short = name.removeprefix(KEY_PREFIX)
+        columns[_free_name(short, KEY_PREFIX, {*names, *columns})] = table[name]
+    return columns
+
+
 def in_order_of_keys(keys: pa.Table) -> pa.Array:
     """Return the places of normalized keys in the order of all ledgers and shards, nulls last."""
     return pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
@@ -340,10 +349,7 @@ def readable_ledger(table: pa.Table) -> pa.Table:
             ours.remove(name)
     if RUNNING_SINCE in table.column_names:
         ours.insert(ours.index("status") + 1, RUNNING_SINCE)
-    columns: dict[str, Any] = {}
-    for name in key_names(table.column_names):
-        short = name.removeprefix(KEY_PREFIX)
-        columns[_free_name(short, KEY_PREFIX, {*ours, *columns})] = table[name]
+    columns: dict[str, Any] = keys_beside(table, ours)
     for name in ours:
         columns[name] = table[name]
     if n_metrics(table) > MOST_METRIC_COLUMNS:

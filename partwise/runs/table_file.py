@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from partwise.errors import InputError
 from partwise.formatting import value_text
-from partwise.runs.ledger import KEY_PREFIX, key_names
+from partwise.runs.ledger import key_names, keys_beside
 from partwise.runs.local_file import check_free, new_file
 from partwise.runs.output_types import mixed_types
 from partwise.runs.outputs import output_schemas
@@ -98,9 +98,8 @@ def keyed_metrics(run: Run) -> pa.Table:
     metrics = run.metrics
     places = pc.index_in(metrics["partition_id"], run.ledger["partition_id"].combine_chunks())
     taken = run.ledger.select(key_names(run.ledger.column_names)).take(places)
-    names = [column.name for column in run.key_columns]
-    free = [f"{KEY_PREFIX}{name}" if name in metrics.column_names else name for name in names]
-    return pa.table([*taken.columns, *metrics.columns], names=[*free, *metrics.column_names])
+    columns = dict(zip(metrics.column_names, metrics.columns, strict=True))
+    return pa.table(keys_beside(taken, columns) | columns)
 
 
 def _writer(path: Path, schema: pa.Schema, is_csv: bool) -> Any:

@@ -1,6 +1,7 @@
 """Rules as pure functions: a comparison and a version in, champions and reasons out."""
 
 import datetime as dt
+from dataclasses import replace
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -153,6 +154,14 @@ def test_a_champion_has_what_it_won_with():
     assert champion(found, "b") == untouched
     assert found.counts == {"replaced": 1, "kept": 1}
     assert found.reasons == [("kept", "it is worse", 1)]
+
+
+def test_a_key_that_is_named_like_a_column_of_a_comparison_keeps_its_values():
+    found = contest(["a", "b"], [(1.0, 2.0), (3.0, 1.0)])
+    keys = found.keys.rename_columns(["key.rows", "partition_id"])
+    table = replace(found, keys=keys).table
+    assert table["key.rows"].to_pylist() == ["a", "a", "b", "b"]
+    assert table["rows"].to_pylist() == [60, 60, 60, 60]
 
 
 def test_pins_stay_and_say_what_would_have_been():

@@ -1,5 +1,6 @@
 """What becomes of each key of an evaluation, by what its ledger says."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,16 @@ def test_a_key_that_could_not_be_evaluated_is_told_of_and_not_trained() -> None:
     ]
     assert needs_attention(evaluated(is_done=[False]))
     assert not needs_attention(evaluated(is_done=[True]))
+
+
+def test_a_key_that_is_named_like_another_column_keeps_its_values() -> None:
+    found = replace(
+        evaluated(values=[1.0, 2.0]),
+        keys=pa.table({"key.verdict": ["a", "b"], "partition_id": ["a", "b"]}),
+        drift=pa.table({"place": pa.array([], pa.int64()), "drifted": pa.array([], pa.bool_())}),
+    )
+    assert found.table["key.verdict"].to_pylist() == ["a", "b"]
+    assert found.table["verdict"].to_pylist() == ["kept", WORSE]
 
 
 @pytest.mark.parametrize(
