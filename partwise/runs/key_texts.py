@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from partwise.errors import KeyClassError
 from partwise.formatting import key_text
@@ -25,14 +24,7 @@ _MOST_DIGITS = 76
 def key_reader(ledger: pa.Table) -> Callable[[int], str]:
     """Return a function that gives the key of a row of a ledger, as `--key` takes it."""
     columns, names = ledger.select(key_names(ledger.column_names)), ledger["partition_id"]
-    texts = [column for column in columns.columns if is_text(column.type) and column.null_count]
-    nulls = [pc.is_null(column).to_numpy() for column in texts]
-
-    def read(row: int) -> str:
-        text = None if any(each[row] for each in nulls) else _typed(columns, row)
-        return text or str(names[row].as_py())
-
-    return read
+    return lambda row: row_key_text(columns, row) or str(names[row].as_py())
 
 
 def row_key_text(keys: pa.Table, row: int) -> str | None:
@@ -41,16 +33,14 @@ def row_key_text(keys: pa.Table, row: int) -> str | None:
     None: it takes the partition_id alone, of a date that Python has not, and of a null among texts,
     whose word is a text as well.
     """
-    if any(is_text(column.type) and not column[row].is_valid for column in keys.columns):
-        return None
-    return _typed(keys, row)
-
-
-def _typed(keys: pa.Table, row: int) -> str | None:
+    columns = keys.columns
     try:
-        return key_text([column[row].as_py() for column in keys.columns])
+        values = [column[row].as_py() for column in columns]
+        text = key_text(values)
     except (ValueError, OverflowError):  # a date that Python's own cannot hold
         return None
+    pairs = zip(values, columns, strict=True)
+    return None if any(value is None and is_text(each.type) for value, each in pairs) else text
 
 
 def key_texts(ledger: pa.Table, most: int | None = None) -> list[str]:
