@@ -124,7 +124,7 @@ class Catalog:
     @property
     def key_columns(self) -> tuple[KeyColumn, ...]:
         """The key columns, and the classes of their values."""
-        return self.document.key_columns
+        return self.document.keys
 
     @property
     def runs(self) -> tuple[DrawnRun, ...]:

@@ -98,11 +98,6 @@ class VersionDocument(Document):
     """Random: its holds have it, and by it a creator whose response was lost knows the document."""
 
     @property
-    def key_columns(self) -> tuple[KeyColumn, ...]:
-        """The key columns."""
-        return self.keys
-
-    @property
     def reference(self) -> str:
         """What names this version: `catalog://NAME@VERSION`."""
         return reference_of(self.name, self.version)

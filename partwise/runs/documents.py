@@ -226,11 +226,6 @@ class RunDocument(Document):
         return self.models[0].removeprefix(RUN_SCHEME)
 
     @property
-    def key_columns(self) -> tuple[KeyColumn, ...]:
-        """The key columns."""
-        return self.keys
-
-    @property
     def partition_by(self) -> list[str]:
         """The names of the key columns."""
         return [key.name for key in self.keys]

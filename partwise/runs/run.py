@@ -218,7 +218,7 @@ class Run:
     @property
     def key_columns(self) -> tuple[KeyColumn, ...]:
         """The key columns and the classes of their values."""
-        return self.document.key_columns
+        return self.document.keys
 
     @property
     def path(self) -> str:

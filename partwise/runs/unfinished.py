@@ -88,13 +88,13 @@ def read_keys(
     if is_configured(store):
         check_own_signature(content, path, where, store)
     table = read_table(content, where, as_ledger=True)
-    names = [f"{KEY_PREFIX}{column.name}" for column in document.key_columns]
+    names = [f"{KEY_PREFIX}{column.name}" for column in document.keys]
     try:
         table.validate(full=True)
         if table.column_names != [*names, ROWS] or table[ROWS].type != pa.int64():
             raise RunFormatError(f"it has the columns {table.column_names}"[:200])
         keys = table.drop_columns(ROWS).rename_columns(document.partition_by)
-        return normalize_keys(keys, document.key_columns), table[ROWS]
+        return normalize_keys(keys, document.keys), table[ROWS]
     except (pa.ArrowException, PartwiseError) as error:
         reason = " ".join(str(error).split()).rstrip(".")[:200]
         raise RunFormatError(f"{where} does not hold the keys of this run: {reason}.") from error
@@ -134,7 +134,7 @@ class Unfinished:
         names = [f"{KEY_PREFIX}{name}" for name in keys.column_names]
         hashes = hash_keys(keys)
         shards = (hashes % np.uint64(self.document.n_shards)).astype(np.int32)
-        if (self.document.kind, self.document.key_columns) == ("tune", TRIAL_KEY):
+        if (self.document.kind, self.document.keys) == ("tune", TRIAL_KEY):
             # Each trial is a shard by itself.
             shards = keys[TRIAL].to_numpy().astype(np.int32)
         status = np.full(len(hashes), PartitionStatus.PENDING.value, object)
@@ -152,7 +152,7 @@ class Unfinished:
         keys = keys.take(chosen)
         rows = _blank_rows(
             keys,
-            partition_id=pa.array(partition_ids(keys, self.document.key_columns), pa.string()),
+            partition_id=pa.array(partition_ids(keys, self.document.keys), pa.string()),
             shard=pa.array(shards[missing]),
             generation=pa.array(np.full(len(missing), self.generation, np.int32)),
             status=pa.array(status[missing], pa.string()),

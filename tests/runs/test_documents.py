@@ -89,7 +89,7 @@ def test_one_run_among_several_sets_of_models_is_not_its_training_run() -> None:
 
 def test_a_run_document_knows_its_keys() -> None:
     assert RUN.partition_by == ["store"]
-    assert [column.key_class for column in RUN.key_columns] == [KeyClass.STRING]
+    assert [column.key_class for column in RUN.keys] == [KeyClass.STRING]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: type(document).__name__)
