@@ -104,7 +104,45 @@ class Contest:
     @classmethod
     def of(cls, run: Run) -> "Contest":
         """Read what a run found, as `open` does."""
-        return _contest(cls, run)
+        if run.kind != "compare":
+            raise InputError(
+                f"The run {run.run_id!r} is of the kind {run.kind!r}; comparison names a run of "
+                "compare_models."
+            )
+        generation = run.generation if run.shown is None else run.shown.generation
+        found = Measured.of(run, (COUNTED, UNLABELLED, LOST, SEEN, FAILED, CONFIDENCE, MARGIN))
+        column = found.column
+        references = tuple(map(str, found.arguments["candidates"]))
+        ledger, names = run.ledger, tuple(map(candidate_name, references))
+        n, m = ledger.num_rows, len(names)
+
+        def columns(name: str, missing: float) -> np.ndarray:
+            return np.stack([column(of_candidate(name, each), missing) for each in names], axis=1)
+
+        confidences = np.full((n, m, m), np.nan)
+        for one in range(m):
+            for other in range(one):
+                sure = column(of_pair(names[one], names[other]), np.nan)
+                confidences[:, one, other], confidences[:, other, one] = sure, 1 - sure
+        won = pc.index_in(
+            ledger["candidate"].combine_chunks(), value_set=pa.array(names, pa.string())
+        )
+        return cls(
+            run_id=run.run_id,
+            generation=generation,
+            metric=found.metric,
+            maximized=found.maximized,
+            references=references,
+            keys=found.keys,
+            values=columns(found.metric, np.nan),
+            confidences=confidences,
+            rows=column(COUNTED, 0).astype(np.int64),
+            unlabelled=column(UNLABELLED, 0).astype(np.int64),
+            lost=columns(LOST, 0).astype(np.int64),
+            seen=columns(SEEN, 0) > 0,
+            failed=columns(FAILED, 0) > 0,
+            winners=won.fill_null(-1).to_numpy(zero_copy_only=False),
+        )
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -137,43 +175,3 @@ class Contest:
             columns[name] = pa.array(found.ravel())
         columns["won"] = pa.array((self.winners[:, None] == np.arange(m)).ravel())
         return pa.table(keys_beside(keys, columns) | columns)
-
-
-def _contest(kind: type[Contest], run: Run) -> Contest:
-    if run.kind != "compare":
-        raise InputError(
-            f"The run {run.run_id!r} is of the kind {run.kind!r}; comparison names a run of "
-            "compare_models."
-        )
-    generation = run.generation if run.shown is None else run.shown.generation
-    found = Measured.of(run, (COUNTED, UNLABELLED, LOST, SEEN, FAILED, CONFIDENCE, MARGIN))
-    column = found.column
-    references = tuple(map(str, found.arguments["candidates"]))
-    ledger, names = run.ledger, tuple(map(candidate_name, references))
-    n, m = ledger.num_rows, len(names)
-
-    def columns(name: str, missing: float) -> np.ndarray:
-        return np.stack([column(of_candidate(name, each), missing) for each in names], axis=1)
-
-    confidences = np.full((n, m, m), np.nan)
-    for one in range(m):
-        for other in range(one):
-            sure = column(of_pair(names[one], names[other]), np.nan)
-            confidences[:, one, other], confidences[:, other, one] = sure, 1 - sure
-    won = pc.index_in(ledger["candidate"].combine_chunks(), value_set=pa.array(names, pa.string()))
-    return kind(
-        run_id=run.run_id,
-        generation=generation,
-        metric=found.metric,
-        maximized=found.maximized,
-        references=references,
-        keys=found.keys,
-        values=columns(found.metric, np.nan),
-        confidences=confidences,
-        rows=column(COUNTED, 0).astype(np.int64),
-        unlabelled=column(UNLABELLED, 0).astype(np.int64),
-        lost=columns(LOST, 0).astype(np.int64),
-        seen=columns(SEEN, 0) > 0,
-        failed=columns(FAILED, 0) > 0,
-        winners=won.fill_null(-1).to_numpy(zero_copy_only=False),
-    )

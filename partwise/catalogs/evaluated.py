@@ -139,7 +139,35 @@ class Evaluated:
     @classmethod
     def of(cls, run: Run) -> "Evaluated":
         """Read what a run found, as `open` does."""
-        return _evaluated(cls, run)
+        if run.kind != "evaluate":
+            raise InputError(
+                f"The run {run.run_id!r} is of the kind {run.kind!r}: name one of "
+                "evaluate_predictions."
+            )
+        found = Measured.of(run, _OTHERS)
+        arguments, column = found.arguments, found.column
+        tests = int(np.nansum(column(TESTS)))
+        return cls(
+            run_id=run.run_id,
+            inference_run_id=str(arguments["inference_run_id"]),
+            models=run.document.models,
+            label=str(arguments["label"]),
+            metric=found.metric,
+            maximized=found.maximized,
+            worse_by=float(arguments["worse_by"]),
+            confidence=float(arguments["confidence"]),
+            min_rows=int(arguments["min_rows"]),
+            keys=found.keys,
+            values=column(found.metric),
+            values_then=column(VALUE_THEN),
+            rows_then=column(ROWS_THEN),
+            confidences=column(CONFIDENCE),
+            counts={name: column(name, 0).astype(np.int64) for name in _COUNTS},
+            levels=column(LEVEL, -1).astype(np.int64),
+            is_done=found.is_done,
+            drift=_drift(found.metrics, tests),
+            tests=tests,
+        )
 
     def __repr__(self) -> str:
         verdicts = self.verdicts
@@ -305,37 +333,6 @@ def nights_of(run: Run, partition_ids: Sequence[str]) -> Nights:
                 finished.append(last.finished_at)
                 nights.append(values(found))
     return Nights(finished_at=tuple(reversed(finished)), values=np.array(nights[::-1]))
-
-
-def _evaluated(kind: type[Evaluated], run: Run) -> Evaluated:
-    if run.kind != "evaluate":
-        raise InputError(
-            f"The run {run.run_id!r} is of the kind {run.kind!r}: name one of evaluate_predictions."
-        )
-    found = Measured.of(run, _OTHERS)
-    arguments, column = found.arguments, found.column
-    tests = int(np.nansum(column(TESTS)))
-    return kind(
-        run_id=run.run_id,
-        inference_run_id=str(arguments["inference_run_id"]),
-        models=run.document.models,
-        label=str(arguments["label"]),
-        metric=found.metric,
-        maximized=found.maximized,
-        worse_by=float(arguments["worse_by"]),
-        confidence=float(arguments["confidence"]),
-        min_rows=int(arguments["min_rows"]),
-        keys=found.keys,
-        values=column(found.metric),
-        values_then=column(VALUE_THEN),
-        rows_then=column(ROWS_THEN),
-        confidences=column(CONFIDENCE),
-        counts={name: column(name, 0).astype(np.int64) for name in _COUNTS},
-        levels=column(LEVEL, -1).astype(np.int64),
-        is_done=found.is_done,
-        drift=_drift(found.metrics, tests),
-        tests=tests,
-    )
 
 
 def drift_metrics(found: Sequence[FeatureDrift]) -> dict[str, float]:
