@@ -51,15 +51,13 @@ class DatasetOutput:
         return cls(name)
 
 
-def register_output(name: str, run: Run, *, description: str = "") -> Registration:
+def register_output(name: str, run: Run) -> Registration:
     """Copy the rows that an inference or map run produced to a dataset in the run's store.
 
     Each partition's rows are there once: they come from the run's committed ledger, and the version
     remembers which outcome of the run it holds. A second call, after a crash or because a flow is
-    repeated, finds that version. A resume that changed the outcome makes another. An empty
-    `description` becomes one that names the run.
+    repeated, finds that version. A resume that changed the outcome makes another.
     """
-    check_name(name, NOUN)
     run = run.refresh()
     end = run.shown or run.summary
     if end is None:
@@ -81,7 +79,7 @@ def register_output(name: str, run: Run, *, description: str = "") -> Registrati
         batches=lambda: _batches(run, schema),
         excluded=(),
         label=(),
-        description=description or f"What the run {run.run_id} produced.",
+        description=f"What the run {run.run_id} produced.",
         source={"run_id": run.run_id, "generation": end.generation},
         source_fingerprint=None,
         origin=origin,

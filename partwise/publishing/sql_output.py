@@ -141,11 +141,9 @@ def publish(run: Run, table: Table) -> Published:
             )
             for file, spans in files(run, current):
                 done = target.append(run.run_id, run.generation, file, spans, contents(file, spans))
-                rows, partitions, replaced = (
-                    rows + done[0],
-                    partitions + done[1],
-                    replaced + done[2],
-                )
+                rows += done[0]
+                partitions += done[1]
+                replaced += done[2]
             kept = set(current["partition_id"].to_pylist())
             removed = target.remove_others(run.run_id, run.generation, kept)
     return Published(

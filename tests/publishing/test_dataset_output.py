@@ -118,10 +118,9 @@ def test_types_of_several_files_widen_to_one(make_run) -> None:
     make_run.begin("resume")
     make_run.commit(("a", "DONE", 1.0))
     make_run.commit(("b", "DONE", 2))
-    done = register_output("forecasts", make_run.end(2), description="Two kinds.")
+    done = register_output("forecasts", make_run.end(2))
     assert done.dataset.schema.field("value").type == pa.float64()
     assert rows(done.dataset) == {"a": 1.0, "b": 2.0}
-    assert done.dataset.manifest.description == "Two kinds."
 
 
 def test_views_that_an_earlier_release_wrote_are_read_as_plain_text(
