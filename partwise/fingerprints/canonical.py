@@ -290,12 +290,9 @@ def type_name(value: Any) -> str:
 
 def _plain(value: Any) -> bytes | None:
     """Encode a value that holds no other; None if it does."""
-    match value:
-        case None | True | False:
-            return frame(str(value))
-        case _ if value is ... or value is NotImplemented:
-            return frame(str(value))
     kind = type(value)
+    if kind in (bool, types.NoneType, types.EllipsisType, types.NotImplementedType):
+        return frame(str(value))
     if kind is str:
         return frame("str", value)
     if kind is int:

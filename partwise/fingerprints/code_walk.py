@@ -317,7 +317,7 @@ class CodeWalk(CanonicalEncoder):
 
     def _with_names(self, code: types.CodeType, namespace: dict[str, Any]) -> bytes:
         """Encode code with the globals that it names and the own modules that it imports."""
-        self._look(code)
+        self._take_note(words(code))
         loads = sorted(global_loads(code, whole=self._whole))
         package = namespace.get("__package__") or ""
         return frame(
@@ -334,11 +334,8 @@ class CodeWalk(CanonicalEncoder):
             else:
                 self._libraries.add(name)
 
-    def _look(self, code: types.CodeType) -> None:
-        """Take note of what code may do that its names do not show."""
-        self._take_note(words(code))
-
     def _take_note(self, found: Words) -> None:
+        """Take note of what code may do that its names do not show."""
         self.reads |= found.reads
         self._reaches |= found.reaches
         if found.obstacles and self._strict:
