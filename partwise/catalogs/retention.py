@@ -246,13 +246,11 @@ def _remove_old(
 
 def collect_rest(store: Store, run_ids: Sequence[str], *, dry_run: bool) -> list[RunGarbage]:
     """Collect the garbage of runs that stay; of one at work, or damaged, it is said why not."""
-
-    def collect(run_id: str) -> RunGarbage:
+    found = []
+    for run_id in run_ids:
         try:
-            return RunGarbage(
-                run_id=run_id, garbage=collect_garbage(store, run_id, dry_run=dry_run)
-            )
+            garbage = collect_garbage(store, run_id, dry_run=dry_run)
+            found.append(RunGarbage(run_id=run_id, garbage=garbage))
         except PartwiseError as error:
-            return RunGarbage(run_id=run_id, garbage=None, why=str(error))
-
-    return [collect(each) for each in run_ids]
+            found.append(RunGarbage(run_id=run_id, garbage=None, why=str(error)))
+    return found
