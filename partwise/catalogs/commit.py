@@ -52,13 +52,8 @@ def commit_version(
 ) -> Catalog:
     """Make the next version of a catalog.
 
-    Args:
-        store: The store of the catalog and all its runs.
-        name: The catalog's name.
-        base: The version that it is made from, the newest; None: there is none.
-        champions: All of its rows, as `rows.COLUMNS` has them; null in `since_version` and
-            `promoted_at` stands for this version and now.
-        origin: How it comes about.
+    It is made from `base`, the newest. `champions` are all of its rows, as `rows.COLUMNS` has them;
+    null in `since_version` and `promoted_at` stands for this version and now.
 
     Returns:
         The version; the base where nothing changes; the version that is there already where the

@@ -98,15 +98,10 @@ def decide(
 ) -> Decision:
     """Decide which models become champions.
 
-    Args:
-        rule: What makes a model win.
-        newcomers: The models of each candidate, as rows of a catalog's table; of a contest in its
-            order, else of one run.
-        key_columns: Those of the catalog.
-        base: The rows of the version to start from; None: there is none.
-        contest: How good the candidates are; None: they were not compared.
-        version: The number of the version that would be made.
-        needs_export: Leave out models without a proved export to ONNX.
+    `newcomers` are the models of each candidate, as rows of a catalog's table: of a contest in its
+    order, else of one run. `base` are the rows of the version to start from, and `version` is the
+    number of the one that would be made. With `needs_export`, models without a proved export to
+    ONNX are left out.
 
     Raises:
         InputError: The rule needs another comparison, or names keys that are not there.

@@ -75,13 +75,9 @@ def flagged(table: pa.Table, level: float = 0.01, tests: int | None = None) -> p
     """Return which features of all keys have drifted.
 
     By Benjamini and Hochberg: of those flagged, a share of `level` at most is so by chance. Columns
-    of times are not flagged: later rows are later.
-
-    Args:
-        table: With the columns kind and p_value of each `FeatureDrift`.
-        level: The share.
-        tests: How many p-values there were, where only those below `level` are in the table: no
-            other can be flagged. None: those of the table are all.
+    of times are not flagged: later rows are later. The table has kind and p_value of each
+    `FeatureDrift`; `tests` is how many there were, where only p-values below `level` are in it, as
+    no other can be flagged.
     """
     values = pc.if_else(pc.equal(table["kind"], "time"), None, table["p_value"])
     p_values = values.fill_null(math.nan).to_numpy()

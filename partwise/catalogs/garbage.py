@@ -25,17 +25,9 @@ def collect_catalog_garbage(
     """Remove versions of a catalog but the newest, and what commits left behind that died.
 
     What a removed version alone drew on, the next collection of its runs deletes. Its document
-    stays and tells who made it; its number is never given again.
-
-    Args:
-        store: The store.
-        name: The catalog.
-        keep: How many of the newest versions stay in any case.
-        older_than: Only those go that were made so long ago.
-        dry_run: Nothing is deleted.
-
-    Returns:
-        What was deleted, or would be: paths, relative to the store, and sizes in bytes.
+    stays and tells who made it; its number is never given again. The newest `keep` stay in any
+    case; of the others those go that were made longer ago than `older_than`. Returned is what was
+    deleted, or in a dry run would be: paths, relative to the store, and sizes in bytes.
     """
     check_name(name, NOUN)
     if keep < 1:

@@ -86,10 +86,8 @@ def _purpose(name: str, version: int, token: str) -> str:
 def read_kept(store: Store, reference: str, wanted: Callable[[str, About], bool]) -> KeptRows:
     """Read the rows that were kept.
 
-    Args:
-        store: Where they are.
-        reference: served://NAME for all of them, or served://NAME@VERSION.
-        wanted: Tells of a column whether it is read.
+    `reference` is served://NAME for all of them, or served://NAME@VERSION; `wanted` tells of a
+    column whether it is read.
 
     Raises:
         InputError: There are none, or their columns are of types that do not go together.

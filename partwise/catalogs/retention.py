@@ -59,12 +59,9 @@ def old_runs(
 ) -> list[OldRun]:
     """Return the runs that are old enough to go, the oldest first; each says what keeps it.
 
-    Args:
-        store: The store.
-        keep: How many of the newest runs of each kind stay in any case, of those of the pattern.
-        before: Only those go that ended before.
-        pattern: Only those go whose ID is of this pattern, such as "nightly-*".
-        freed: Paths of holds that do not count: of versions of catalogs that go too.
+    Those go whose ID is of the pattern, such as "nightly-*", and that ended `before`; the newest
+    `keep` of each kind and this pattern stay in any case. `freed` are paths of holds that do not
+    count: of versions of catalogs that go too.
     """
     if keep < 1:
         raise InputError(f"keep is {keep}; the newest run of each kind stays: give 1 or more.")
@@ -211,8 +208,7 @@ class _FreshUses:
 def remove_all_old(store: Store, planned: Mapping[str, Removal]) -> dict[str, str]:
     """Remove runs in the order given, each with what `measure` returned when it was decided.
 
-    Returns:
-        Those that stay, since something began to need them meanwhile, and why.
+    Returned are those that stay, since something began to need them meanwhile, and why.
     """
     kept: dict[str, str] = {}
     going, uses = set(planned), _FreshUses(store)

@@ -79,11 +79,7 @@ def show_in_mlflow(
 ) -> Shown:
     """Show a version of a catalog in MLflow.
 
-    Args:
-        catalog: The version.
-        tracking_uri: Of the server, as MLflow takes it.
-        experiment: Its name there. Empty: the catalog's.
-        model: The name of the registered model. Empty: the catalog's.
+    `experiment` and `model`, a registered one, are names there; empty: the catalog's.
 
     Raises:
         InputError: The client is not installed, or the address has a password.

@@ -22,11 +22,7 @@ def check_names(
 ) -> None:
     """Refuse names that partwise never writes: one that leads elsewhere would be followed.
 
-    Args:
-        where: The file in which they stand.
-        partition_ids: IDs of partitions.
-        artifacts: What describes artifacts, of the type `ARTIFACT`.
-        rows_files: Names of files of output rows.
+    `where` is the file in which they stand; `artifacts` are of the type `ARTIFACT`.
 
     Raises:
         RunFormatError: There are such names.

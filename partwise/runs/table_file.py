@@ -32,14 +32,9 @@ _PARTS: dict[What, str] = {
 def write_table_file(run: Run, what: What, to: Path, *, overwrite: bool = False) -> int:
     """Write a table of a run to a file, and return how many rows it has.
 
-    Predictions are read and written file by file, and twice: first for their types.
-
-    Args:
-        run: The run.
-        what: "ledger": a row for each partition, as `Run.partitions` has them. "metrics": a row for
-            each value of a metric, with its key. "predictions": rows of inference and map runs.
-        to: The file, .csv or .parquet.
-        overwrite: Whether a file that is there is replaced.
+    "ledger" has a row for each partition, as `Run.partitions`; "metrics" one for each value of a
+    metric, with its key; "predictions" those of inference and map runs, which are read and written
+    file by file, and twice: first for their types. The file is .csv or .parquet.
 
     Raises:
         InputError: The run has no such rows, the file is of no such kind, or it is there already.

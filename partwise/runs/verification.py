@@ -270,13 +270,10 @@ def _check_holds(run: Run, found: Verification) -> None:
 
 
 def set_aside(found: Verification, store: Store) -> list[str]:
-    """Move what a resume can make again to the folder `damaged` of the run.
+    """Move what a resume can make again to the folder `damaged` of the run, and return what it was.
 
     A resume then finds it gone, and runs its partitions again. `partwise runs gc` removes it when
     that is done.
-
-    Returns:
-        What was moved, relative to the run.
 
     Raises:
         InputError: A version of a catalog draws on one of them.

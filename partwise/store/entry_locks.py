@@ -13,14 +13,10 @@ def lock_file(entry: Path) -> Path:
 
 
 def lock_entry(entry: Path, how: int) -> int:
-    """Lock a folder, which need not be there.
+    """Lock a folder, which need not be there, until the returned descriptor is closed.
 
-    Args:
-        entry: The folder.
-        how: LOCK_SH or LOCK_EX of `fcntl`, with LOCK_NB where nobody is to be waited for.
-
-    Returns:
-        A descriptor: the lock ends when it is closed, or its process ends.
+    `how` is LOCK_SH or LOCK_EX of `fcntl`, with LOCK_NB where nobody is to be waited for. The lock
+    ends with the process, too.
 
     Raises:
         BlockingIOError: With LOCK_NB, somebody else has it.
@@ -44,10 +40,9 @@ def lock_entry(entry: Path, how: int) -> int:
 
 
 def remove_entry(entry: Path) -> bool:
-    """Remove a folder that this process has locked, and its lock.
+    """Remove a folder that this process has locked, and its lock; return whether all of it is gone.
 
-    Returns:
-        Whether all of it is gone; else the lock stays as well, by which it is found again.
+    Else the lock stays as well, by which it is found again.
     """
     shutil.rmtree(entry, ignore_errors=True)
     if entry.exists():
