@@ -43,8 +43,7 @@ from partwise.models.signature import (
     feeds_of_rows,
 )
 from partwise.outcomes import PartitionStatus
-from partwise.runs.bundle import read_model
-from partwise.runs.stored_models import EXTERNAL_DATA_SUFFIX
+from partwise.runs.bundle import EXTERNAL_DATA_SUFFIX, read_model
 from partwise.tables.classes import classes_among
 from partwise.trainers import HoldoutTrainer
 

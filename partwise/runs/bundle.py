@@ -42,6 +42,9 @@ CATEGORIES_FILENAME = "partwise-categories.arrow"
 SKETCH_FILENAME = "partwise-sketch.bin"
 """The artifact that says what the rows that a model was trained on were like."""
 
+EXTERNAL_DATA_SUFFIX = ".data"
+"""What follows an ONNX file's name in that of the file with its external data: large weights."""
+
 COMPRESS_FROM_BYTES = 256
 PROBE_BYTES = 4096
 _LEVEL, _RAW = 1, -15
@@ -334,6 +337,15 @@ def write_new_file(path: Path, content: bytes) -> None:
 def artifact_from_row(row: dict[str, Any]) -> StoredArtifact:
     """Return the artifact that a struct of the ledger's `artifacts` column describes."""
     return StoredArtifact(**row)
+
+
+def files_of_model(artifacts: Sequence[StoredArtifact]) -> list[StoredArtifact]:
+    """Return a partition's model, then the external data of one of ONNX; empty: it has none."""
+    for model in artifacts:
+        if model.serde:
+            data = f"{model.filename}{EXTERNAL_DATA_SUFFIX}"
+            return [model, *(each for each in artifacts if each.filename == data)]
+    return []
 
 
 def neighbours(artifacts: Sequence[StoredArtifact], most_bytes: int) -> list[tuple[int, int]]:

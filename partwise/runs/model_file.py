@@ -4,12 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from partwise.errors import ModelNotFoundError
-from partwise.runs.bundle import StoredArtifact
+from partwise.runs.bundle import StoredArtifact, files_of_model
 from partwise.runs.local_file import check_free, new_file
 from partwise.runs.run import Run
-
-BESIDE = ".data"
-"""Ends the name of a second file, which holds the weights of a large ONNX model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,18 +26,15 @@ def write_model_file(run: Run, name: str, to: Path, *, overwrite: bool = False) 
     partition_id; `to` may be a folder, where the file gets its own name.
     """
     stored = run.stored_artifacts(name)
-    model = next((artifact for artifact in stored if artifact.serde), None)
-    if model is None:
+    files = files_of_model(stored)
+    if not files:
         has = ", ".join(artifact.filename for artifact in stored) or "none"
         raise ModelNotFoundError(
             f"The partition {name} of the run {run.run_id!r} has no model; its artifacts: {has}."
         )
+    model, *others = files
     path = to / _own_name(model) if to.is_dir() else to
-    targets = [(model, path)] + [
-        (other, path.with_name(_own_name(other)))
-        for other in stored
-        if other.filename == f"{model.filename}{BESIDE}"
-    ]
+    targets = [(model, path), *((each, path.with_name(_own_name(each))) for each in others)]
     for _, target in targets:
         check_free(target, overwrite=overwrite)
     # What it refers to first: so there is never a model without it.

@@ -32,6 +32,7 @@ from partwise.runs.bundle import (
     artifact_from_row,
     content_file,
     decode,
+    files_of_model,
     plain_content,
     read_model,
 )
@@ -642,17 +643,12 @@ class Run:
             key = self.only_key()
         given = resolve_serde(serde)
         row = self._row(self.partition_id(key), repr(key))
-        artifacts = [artifact_from_row(artifact) for artifact in row["artifacts"]]
-        for artifact in artifacts:
-            if artifact.serde:
-                reader = serde_by_name(artifact.serde, given)
-                content = self._read(artifact, repr(key))
-                beside = {
-                    other.filename: self._read(other, repr(key))
-                    for other in artifacts
-                    if other.filename == f"{artifact.filename}.data"
-                }
-                return read_model(reader, content, artifact.filename, beside)
+        files = files_of_model([artifact_from_row(artifact) for artifact in row["artifacts"]])
+        if files:
+            reader = serde_by_name(files[0].serde, given)
+            content, *others = (self._read(file, repr(key)) for file in files)
+            beside = {file.filename: other for file, other in zip(files[1:], others, strict=True)}
+            return read_model(reader, content, files[0].filename, beside)
         why = row["error_message"] or row["reason"] or "it wrote none"
         raise ModelNotFoundError(
             f"The partition {key!r} of the run {self.run_id!r} is {row['status']} and has no "

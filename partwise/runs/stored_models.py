@@ -10,14 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partwise.runs.bundle import CATEGORIES_FILENAME, SKETCH_FILENAME
+from partwise.runs.bundle import CATEGORIES_FILENAME, EXTERNAL_DATA_SUFFIX, SKETCH_FILENAME
 from partwise.runs.documents import RUN_SCHEME
 from partwise.runs.ledger import ARTIFACT, key_names, with_plain_keys
 from partwise.runs.run import Run
 from partwise.tables.keys.partition_keys import KeyColumn, hash_keys, normalize_keys
-
-EXTERNAL_DATA_SUFFIX = ".data"
-"""What follows an ONNX file's name in that of the file with its external data: large weights."""
 
 MODEL_FILES = ("model", "weights", "categories", "sketch")
 """The columns of what is kept of a model."""
