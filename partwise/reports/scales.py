@@ -1,6 +1,7 @@
 """From values to places on an axis, in percent, and the ticks to label it with."""
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from partwise.formatting import duration, number
 
 _CLOCK_STEPS_S = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _WIDE = 50.0  # highest : lowest from which on a logarithmic axis shows more
+_LARGEST = sys.float_info.max / 4  # at an end: no double holds the length of longer axes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ def scale_of(values: np.ndarray) -> Scale:
     """
     if not len(values):
         return Scale(low=0.0, high=1.0)
-    low, high = float(values.min()), float(values.max())
+    low, high = np.clip((values.min(), values.max()), -_LARGEST, _LARGEST).tolist()
     if low > 0 and high / low > _WIDE:
         return Scale(low=low, high=high, is_log=True)
     if low == high:
