@@ -34,7 +34,7 @@ LIBRARY = sorted(
 FILES = [*LIBRARY, *sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))]
 PAGES = (
     *("report.html.j2", "comparison.html.j2", "catalog.html.j2"),
-    *("picture.html.j2", "distribution.html.j2", "report.css"),
+    *("base.html.j2", "picture.html.j2", "distribution.html.j2", "report.css"),
 )
 OF_SERVERS = ("page.html.j2", "docs.html.j2", "page.css", "page.js")
 TEMPLATES = [ROOT / "partwise" / "reports" / name for name in PAGES]
