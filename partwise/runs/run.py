@@ -742,15 +742,17 @@ class Run:
                 raise self._view.lost(str(path), "is gone") from error
             expected = checksums[str(path)], int(group["rows_in_file"].iloc[0])
             rows = output_rows(content, f"{self.run_id}/{path}", *expected)
-            if columns is not None:
-                rows = rows.select([name for name in columns if name in rows.column_names])
             if int(group["rows_count"].sum()) != rows.num_rows:
                 spans = [
                     np.arange(offset, offset + count)
                     for offset, count in zip(group["rows_offset"], group["rows_count"], strict=True)
                 ]
                 rows = rows.take(pa.array(np.concatenate(spans)))
-            yield rows.replace_schema_metadata(None)
+            rows = rows.replace_schema_metadata(None)
+            if columns is not None:
+                # Last: either would take the rows of a table in which no column is left.
+                rows = rows.select([name for name in columns if name in rows.column_names])
+            yield rows
 
     def failures(self) -> pa.Table:
         """Return failures grouped by fingerprint: type, message, count and sample keys, most first.

@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -25,9 +26,10 @@ from partwise.outcomes import CANCELLED, RunStatus
 from partwise.runs.claim import Claim
 from partwise.runs.completion import complete_run
 from partwise.runs.contents import list_runs, read_committed
-from partwise.runs.ledger import read_table
+from partwise.runs.ledger import read_table, write_table
 from partwise.runs.run import Run
 from partwise.store.store import Store
+from tests import run_maker
 from tests.run_maker import ending
 
 DONE = [("a", "DONE", 1.0), ("b", "DONE", 2.0), ("c", "FAILED", 3.0)]
@@ -66,6 +68,21 @@ def test_a_complete_run_tells_what_became_of_it(run) -> None:
     assert (failure["error_type"], failure["error_message"]) == ("ValueError", "bad c")
     assert failure["count"] == 1
     assert "PARTIAL_FAILURE" in repr(run)
+
+
+def test_rows_that_lack_the_columns_asked_for_have_nulls(make_run, monkeypatch) -> None:
+    make_run.begin()
+    make_run.commit(("a", "DONE", 1.0))
+
+    def with_text(rows: pa.Table) -> bytes:
+        return write_table(rows.append_column("text", pa.array(["x"] * rows.num_rows)))
+
+    monkeypatch.setattr(run_maker, "write_table", with_text)
+    make_run.commit(("b", "DONE", 2.0), ("c", "DONE", 3.0))
+    make_run.commit(("c", "DONE", 4.0))  # half of a file
+    found = make_run.open().predictions(["text"])["text"].to_pylist()
+    assert sorted(found, key=str) == [None, "x", "x"]
+    assert make_run.end(3).predictions(["text", "value"]).num_rows == 3
 
 
 def test_another_process_sees_the_same(run, run_python) -> None:
