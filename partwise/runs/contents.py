@@ -43,7 +43,7 @@ from partwise.runs.ledger import merge, read_ledger, read_table, write_table
 from partwise.runs.own_checksums import check_own_signature
 from partwise.store.lease import held_claim
 from partwise.store.signing import check_signed, given_key, is_configured, sign, verify
-from partwise.store.store import Store
+from partwise.store.store import Store, is_path
 from partwise.tables.categories import without_orders
 from partwise.tables.dictionaries import without_views
 
@@ -193,10 +193,18 @@ class Segments:
         return merge(tables, map(generation_of, paths), newest_first=newest_first)
 
 
+def objects_below(store: Store, run_id: str, prefix: str = "") -> list[str]:
+    """Return the paths of a run's objects that begin so, but for names that nobody writes here.
+
+    A person, or an editor, may have left a file of any name in its folder.
+    """
+    return [path for path in store.list(f"{run_path(run_id)}/{prefix}") if is_path(path)]
+
+
 def ledger_segments(store: Store, run_id: str, shard: int | None = None) -> list[str]:
     """Return the paths of a run's ledger segments, of all generations."""
-    name = "ledger/" if shard is None else f"ledger/{shard:05d}-"
-    return store.list(run_path(run_id, name))
+    begin = "" if shard is None else f"{shard:05d}-"
+    return objects_below(store, run_id, f"ledger/{begin}")
 
 
 def write_segment(store: Store, table: pa.Table, path: str, *, is_signed: bool) -> bytes:
@@ -324,7 +332,7 @@ def files_there(store: Store, run_id: str, kind: RunKind, shard: int | None = No
     return {
         path.removeprefix(root)
         for folder in (BUNDLES, KINDS[kind].outputs)
-        for path in store.list(f"{root}{folder}/{begin}")
+        for path in objects_below(store, run_id, f"{folder}/{begin}")
     }
 
 

@@ -18,7 +18,13 @@ from partwise.runs.checkpoints import (
     checkpoint_order,
     complete_checkpoints,
 )
-from partwise.runs.contents import bundles_of, files_there, ledger_segments, read_segments
+from partwise.runs.contents import (
+    bundles_of,
+    files_there,
+    ledger_segments,
+    objects_below,
+    read_segments,
+)
 from partwise.runs.documents import (
     DAMAGED,
     REPLACED,
@@ -131,7 +137,7 @@ def _garbage(store: Store, run_id: str, since: datetime) -> Iterator[str]:
         return
     holds = read_holds(store, run_id)
     yield from holds.stale
-    yield from store.list(run_path(run_id, SCRATCH) + "/")
+    yield from objects_below(store, run_id, f"{SCRATCH}/")
     if run.shown is None or run.shown is not run.summary or _UNFINISHED & set(run.counts):
         return
     ends = run.complete_generations()
@@ -142,11 +148,11 @@ def _garbage(store: Store, run_id: str, since: datetime) -> Iterator[str]:
             yield run_path(run_id, name)
     for folder in (REPLACED, DAMAGED):
         root = run_path(run_id, folder) + "/"
-        for path in store.list(root):
+        for path in objects_below(store, run_id, f"{folder}/"):
             if path.removeprefix(root) not in kept and not _is_recent(path, ends, since):
                 yield path
     ledgers = {ledger_file(number) for number in range(1, run.generation + 1)}
-    there = set(store.list(run_path(run_id, "generations") + "/"))
+    there = set(objects_below(store, run_id, "generations/"))
     needed = {end.ledger_file for end in held} | holds.files
     # What a generation that has ended was to work on. That of the newest is new: it may stay.
     own = {path for path in there if keys_claim(path.rpartition("/")[2], run.generation)}
@@ -165,7 +171,7 @@ def _checkpoints(run: Run, ends: list[SummaryDocument], since: datetime) -> Iter
     newest = complete_checkpoints(run.store, root)[-1:]
     for name in checkpoint_folders(run.store, root):
         if name not in newest and not _is_left_since(checkpoint_order(name)[0], ends, since):
-            yield from run.store.list(f"{root}/{name}/")
+            yield from objects_below(run.store, run.run_id, f"{CHECKPOINTS}/{name}/")
 
 
 def _replaced_since(ends: list[SummaryDocument], since: datetime) -> list[SummaryDocument]:

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from partwise.errors import InputError, IntegrityError, RunFormatError, SignatureError
 from partwise.formatting import counted
-from partwise.runs.contents import READ_THREADS
+from partwise.runs.contents import READ_THREADS, objects_below
 from partwise.runs.documents import BUNDLES, Document, generation_of, run_path
 from partwise.runs.run import Run
 from partwise.runs.steps import finish_earlier_steps
@@ -82,7 +82,7 @@ def read_holds(store: Store, run_id: str) -> Holds:
         RunFormatError: One is damaged, so that nobody knows what it keeps.
         SignatureError: Keys are configured, and none of them signed it.
     """
-    paths = store.list(run_path(run_id, HELD) + "/")
+    paths = objects_below(store, run_id, f"{HELD}/")
     # A run that a catalog draws on for a year has hundreds, and each is two requests.
     with ThreadPoolExecutor(READ_THREADS) as threads:
         found = list(threads.map(lambda path: _read_hold(store, path), paths))

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from partwise.errors import IntegrityError
 from partwise.runs.contents import (
     READ_THREADS,
+    objects_below,
     output_places,
     output_rows,
     read_output,
@@ -114,5 +115,5 @@ def unreferenced_outputs(store: Store, run_id: str, ledger: pa.Table, folder: st
     """Return the output files to which no row of the ledger refers, relative to the run."""
     referenced = set(ledger["rows_file"].drop_null().unique().to_pylist())
     root = run_path(run_id) + "/"
-    names = (path.removeprefix(root) for path in store.list(f"{root}{folder}/"))
+    names = (path.removeprefix(root) for path in objects_below(store, run_id, f"{folder}/"))
     return [name for name in names if name not in referenced]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from partwise.errors import PartwiseError, RunBusyError, RunNotFoundError
-from partwise.runs.contents import READ_THREADS, list_runs
+from partwise.runs.contents import READ_THREADS, list_runs, objects_below
 from partwise.runs.documents import RUN_DOCUMENT, RUN_SCHEME, removed_number, run_path
 from partwise.runs.holds import refuse_held
 from partwise.runs.kinds import RunKind
@@ -116,7 +116,7 @@ def _files(store: Store, run_id: str) -> list[str]:
     # is at work in it.
     return [
         path
-        for path in store.list(root)
+        for path in objects_below(store, run_id)
         if path != root + RUN_DOCUMENT
         and not path.startswith(f"{root}lease/")
         and removed_number(path.removeprefix(f"{root}generations/")) is None

@@ -20,6 +20,7 @@ from datetime import datetime
 
 from partwise.errors import IntegrityError
 from partwise.runs.checkpoints import CheckpointDocument, CheckpointFile
+from partwise.runs.contents import objects_below
 from partwise.runs.documents import SENT, SNAPSHOTS, run_path
 from partwise.store.store import Store
 
@@ -111,10 +112,10 @@ def unneeded(store: Store, run_id: str, documents: Iterable[str], since: datetim
             rf"run://{run_id}/({SNAPSHOTS}/{_NAME}\.tar\.gz|{SENT}/{_NAME})", text
         )
     }
-    snapshots = store.list(run_path(run_id, SNAPSHOTS) + "/")
+    snapshots = objects_below(store, run_id, f"{SNAPSHOTS}/")
     lists: list[str] = []
     parts: list[str] = []
-    for path in store.list(sent_folder(run_id) + "/"):
+    for path in objects_below(store, run_id, f"{SENT}/"):
         (lists if path.endswith(".json") else parts).append(path)
     root = run_path(run_id) + "/"
     for path in [*snapshots, *lists]:

@@ -34,8 +34,9 @@ _PROTOCOLS = {"s3": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "az": "abfs"}
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs"}
 _KNOWN = "a directory, file://, s3://, gs:// or abfs://"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
-# Characters that some S3 client takes for a pattern or a version, or that no log should print.
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f\\*?\[\]#]")
+# Characters that some S3 client takes for a pattern or a version, or that no log should print, and
+# bytes of a name that is not UTF-8.
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f\\*?\[\]#\ud800-\udfff]")
 _REMEDIES = {
     errno.EACCES: "give this user the right to it",
     errno.EPERM: "give this user the right to it",
@@ -411,6 +412,15 @@ def _check_endpoint(url: str) -> None:
             f"The endpoint {shown!r} is not an address of the form https://host:port without "
             f"credentials."
         )
+
+
+def is_path(path: str) -> bool:
+    """Whether a store takes a path: others may have put objects of any names there."""
+    try:
+        _checked(path)
+    except InputError:
+        return False
+    return True
 
 
 def _checked(path: str) -> str:

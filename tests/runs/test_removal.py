@@ -8,6 +8,7 @@ import pty
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -64,6 +65,22 @@ def test_a_handle_that_was_opened_before_says_that_it_was_removed(local_store) -
     remove_run(local_store, RUN_ID)
     with pytest.raises(RunNotFoundError, match="was removed meanwhile"):
         assert run.status
+
+
+@pytest.mark.parametrize("name", ["#report.html#", "copy [1].txt", "r\udce9.txt"])
+def test_what_somebody_left_in_its_folder_is_left_alone(local_store, name) -> None:
+    drive(local_store, FIRST)
+    folders = ("", "bundles", "checkpoints", "generations", "held", "ledger", "outputs", "sent")
+    places = [Path(local_store.url, "runs", RUN_ID, folder, name) for folder in folders]
+    for place in places:
+        place.parent.mkdir(exist_ok=True)
+        place.write_text("not ours")
+    check(drive(local_store, SECOND, on_existing="overwrite"), SECOND)
+    assert verify_run(RUN_ID, local_store).damages == []
+    assert collect_garbage(local_store, RUN_ID, dry_run=False, grace_hours=0).files
+    remove_run(local_store, RUN_ID)
+    assert list_runs(local_store) == []
+    assert all(place.exists() for place in places)
 
 
 @pytest.mark.parametrize("on_existing", ["error", "resume", "overwrite"])
