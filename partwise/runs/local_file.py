@@ -11,9 +11,10 @@ from partwise.errors import InputError, PartwiseError
 
 def check_free(path: Path, *, overwrite: bool) -> None:
     """See that a file can be written there, before the work that makes its content."""
-    if path.is_dir():
+    # By os.path, for which a name that is too long for any file is not there.
+    if os.path.isdir(path):
         raise InputError(f"{path} is a folder: name the file.")
-    if path.exists() and not path.is_file():
+    if os.path.exists(path) and not os.path.isfile(path):
         raise InputError(f"{path} is not an ordinary file: name another one.")
     if os.path.lexists(path) and not overwrite:
         raise _taken(path)

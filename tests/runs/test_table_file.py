@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from partwise.errors import InputError
 from partwise.runs.table_file import write_table_file
 
 ID = uuid.UUID(int=7)
@@ -61,3 +62,9 @@ def test_columns_have_a_form_in_csv(tmp_path, name, in_file):
         header, *rows = csv.reader(file)
     assert header == ["x", "row"]
     assert rows == [[expected[0], "0"], [expected[1], "1"]]
+
+
+def test_a_name_that_is_too_long_for_a_file_is_refused(tmp_path):
+    table = pa.table({"x": [1]})
+    with pytest.raises(InputError, match="cannot be written: File name too long"):
+        write_table_file(Predicted(table), "predictions", tmp_path / f"{300 * 'a'}.csv")
