@@ -596,11 +596,14 @@ class Run:
 
         Raises:
             PartitionNotFoundError: The run has no partition of a key.
-            InputError: A file of another content is there, or no artifact is named so.
+            InputError: A file of another content is there, no artifact is named so, or `keys` is
+                a single one.
             IntegrityError: An artifact differs from its checksum.
             StoreError: The files cannot be written there.
         """
         names = None
+        if isinstance(keys, str | bytes) or not isinstance(keys, Iterable | None):
+            raise InputError(f"export takes several keys: for one write keys=[{keys!r}].")
         if keys is not None:
             names = [self._row(self.partition_id(key), repr(key))["partition_id"] for key in keys]
         return write_artifact_files(

@@ -92,6 +92,8 @@ def test_some_are_chosen_by_their_names_and_keys(local_store, tmp_path) -> None:
         run.export(tmp_path / "none", "NOTE.*")
     with pytest.raises(PartitionNotFoundError, match="no partition 'x'"):
         run.export(tmp_path / "none", keys=["a", "x"])
+    with pytest.raises(InputError, match=r"for one write keys=\['ab'\]"):
+        run.export(tmp_path / "none", keys="ab")
     assert not (tmp_path / "none").exists()
 
 
