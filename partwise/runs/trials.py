@@ -136,8 +136,9 @@ def trials_table(trials: Sequence[Trial]) -> pa.Table:
 def _array(values: list[Any]) -> pa.Array:
     try:
         return pa.array(values)
-    # A setting may be a number in one trial and text in another: a choice can hold both.
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+    # A setting may be a number in one trial and text in another: a choice can hold both. Or it is
+    # a whole number that no int64 holds.
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return pa.array([json.dumps(value) for value in values], pa.string())
 
 

@@ -146,6 +146,17 @@ def test_of_a_maximized_metric_the_highest_is_best() -> None:
     assert trials_table(trials)["setting.value"].to_pylist() == [0, 1, 2, 3]
 
 
+def test_a_whole_number_beyond_int64_is_json_in_the_table() -> None:
+    records = [
+        TrialRecord(settings={"seed": seed}, metric="auc", maximized=True) for seed in (2**63, 1)
+    ]
+    trials = [
+        Trial(number=number, status=DONE, record=record, seconds=1.0, reason="")
+        for number, record in enumerate(records)
+    ]
+    assert trials_table(trials)["seed"].to_pylist() == [str(2**63), "1"]
+
+
 def test_what_decides_is_found() -> None:
     trials = run(Search(spec(sampler="random")), range(60))
     found = importances(trials)
