@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from partwise.catalogs.documents import CATALOG_SCHEME
-from partwise.errors import PartwiseError, RunNotFoundError
+from partwise.errors import InputError, PartwiseError, RunNotFoundError
 from partwise.outcomes import RunStatus
 from partwise.runs.documents import SAMPLE_SUFFIX
 from partwise.runs.exports import exported_as, has_one_model
@@ -89,8 +89,10 @@ def _has_files_alone(run: Run) -> bool:
 def store_option(run: Run) -> str:
     """Return " --store URL" where a command would not find the run's store without it."""
     default = os.environ.get("PARTWISE_STORE", "artifacts")
-    if Store.parse(default).url == run.store.url:
-        return ""
+    # What is no store is that of no run.
+    with suppress(InputError):
+        if Store.parse(default).url == run.store.url:
+            return ""
     return f" --store {shlex.quote(_shown_path(run.store.url))}"
 
 

@@ -90,6 +90,12 @@ def test_paths_below_the_current_folder_are_relative(trained, monkeypatch) -> No
     assert store_option(run) == f" --store {Path(run.store.url).name}"
 
 
+def test_a_default_that_is_no_store_keeps_nobody_from_reading_another(trained, monkeypatch) -> None:
+    run = trained({"paths": ["/data/rows.parquet"]})
+    monkeypatch.setenv("PARTWISE_STORE", "")
+    assert store_option(run) == f" --store {run.store.url}"
+
+
 def test_the_program_is_named_as_the_shell_finds_it(tmp_path, monkeypatch) -> None:
     script = tmp_path / "bin" / "partwise"
     script.parent.mkdir()
