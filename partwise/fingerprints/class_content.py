@@ -88,7 +88,10 @@ def _is_generated(cls: type, item: Any) -> bool:
     if not dataclasses.is_dataclass(cls) or not isinstance(item, types.FunctionType):
         return False
     code = getattr(inspect.unwrap(item), "__code__", None)
-    return code is not None and code.co_filename in ("<string>", dataclasses.__file__)
+    # Not by the file name "<string>": that of all code that exec() or `python -c` runs.
+    return code is not None and (
+        code.co_filename == dataclasses.__file__ or code.co_qualname.startswith("__create_fn__.")
+    )
 
 
 def _field(field: dataclasses.Field[Any]) -> list[Any]:

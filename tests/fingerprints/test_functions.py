@@ -6,6 +6,7 @@ import operator
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -331,6 +332,30 @@ def test_settings_of_a_trainer_count(load):
     assert digest(trainer.model_copy()) == digest(trainer)
     assert digest(trainer.model_copy(update={"rounds": 11})) != digest(trainer)
     assert digest(trainer.train) != digest(trainer.model_copy(update={"rounds": 11}).train)
+
+
+def test_methods_of_a_dataclass_count_also_where_exec_runs_its_code():
+    def trained(code: str) -> str:
+        namespace: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(code, "<string>", "exec"), namespace)
+        return digest(namespace["Trainer"]())
+
+    code = """
+import dataclasses
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Trainer:
+    rounds: int = 3
+
+    def train(self, data):
+        return 1
+
+    def __call__(self, data):
+        return 2
+"""
+    assert trained(code) == trained(code + "\n")
+    assert trained(code) != trained(code.replace("return 1", "return 7"))
+    assert trained(code) != trained(code.replace("return 2", "return 7"))
 
 
 SEEDS_SCRIPT = """
