@@ -13,6 +13,8 @@ from partwise.tables.column_names import names_in_words
 from partwise.tables.dictionaries import plain_storage
 
 OWN_COLUMNS = ("run_id", "partition_id")
+_LONGEST_NAME = 63
+"""Bytes of it that PostgreSQL keeps (manual, 4.1.1)."""
 
 _WIDENS = {
     ("integer", "float"), ("integer", "decimal"), ("date", "timestamp"),
@@ -78,7 +80,9 @@ def sql_type(data_type: pa.DataType, kind: DatabaseKind, name: str = "") -> str:
     }  # fmt: skip
     if kind_of_type in plain:
         return plain[kind_of_type]
-    if kind_of_type.startswith("list of ") and kind_of_type.removeprefix("list of ") in plain:
+    element = kind_of_type.removeprefix("list of ")
+    is_bigint = element == "integer" and not pa.types.is_uint64(data_type.value_type)
+    if element != kind_of_type and (element in plain or is_bigint):
         return f"{sql_type(data_type.value_type, kind, name)}[]"
     raise _no_place(name, data_type, "PostgreSQL")
 
@@ -113,6 +117,12 @@ def refuse_columns(
             raise InputError(
                 f"The rows have the columns {other!r} and {field.name!r}, which are one to SQLite: "
                 "rename one of them."
+            )
+        is_new = existing is None or name not in existing.names
+        if kind == "postgresql" and is_new and len(name.encode()) > _LONGEST_NAME:
+            raise InputError(
+                f"The rows have a column {name!r}, of whose name PostgreSQL keeps {_LONGEST_NAME} "
+                f"of {len(name.encode())} bytes: rename it."
             )
     if existing is not None:
         refuse_unfit(table, existing, columns, kind)
