@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -196,11 +196,9 @@ def _axis(values: Sequence[object]) -> tuple[list[float], str, str]:
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         numbers = np.array(values, dtype=float)
         scale = scale_of(numbers)
-        scale = Scale(
-            low=scale.low if numbers.min() == numbers.max() else float(numbers.min()),
-            high=scale.high if numbers.min() == numbers.max() else float(numbers.max()),
-            is_log=scale.is_log,
-        )
+        if numbers.min() < numbers.max():
+            # The ends are labelled by what was tried, and 0 was not.
+            scale = replace(scale, low=max(scale.low, float(numbers.min())))
         places = (100 - scale.place(numbers)).tolist()
         return places, plain_number(scale.low), plain_number(scale.high)
     texts = [_text(value) for value in values]
