@@ -42,7 +42,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
-from partwise.errors import RunFormatError, RunIdError
+from partwise.errors import NewerFormatError, RunFormatError, RunIdError
 from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.runs.kinds import KINDS, RunKind
 from partwise.store.signing import seal, unseal
@@ -150,7 +150,8 @@ class Document(BaseModel):
         """Read a document. Its signature is the caller's concern (`check_signed`).
 
         Raises:
-            RunFormatError: It is damaged, or of a format that this release does not know.
+            NewerFormatError: A newer release wrote it.
+            RunFormatError: It is damaged.
         """
         try:
             values = parse_json(content)
@@ -160,7 +161,8 @@ class Document(BaseModel):
         newest = cls.model_fields["format_version"].default
         # By its very type: isinstance() would take JSON's true for version 1.
         if type(version) is not int or not 1 <= version <= newest:
-            raise RunFormatError(
+            is_newer = type(version) is int and version > newest
+            raise (NewerFormatError if is_newer else RunFormatError)(
                 f"{where} has format version {version!r}, and this release reads up to "
                 f"{newest}; install a newer partwise."
             )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partwise.errors import RunFormatError, RunIdError
+from partwise.errors import NewerFormatError, RunFormatError, RunIdError
 from partwise.outcomes import RunStatus
 from partwise.runs.documents import (
     GenerationDocument,
@@ -133,6 +133,7 @@ def test_a_damaged_document_is_refused_by_name_in_one_line(document, damage, mes
     message = message.replace("VERSION", str(document.format_version))
     with pytest.raises(RunFormatError, match=rf"^nightly/x\.json {message}") as refused:
         type(document).from_bytes(damage(document.to_bytes()), "nightly/x.json")
+    assert isinstance(refused.value, NewerFormatError) == ("version 9" in message)
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 300
 
