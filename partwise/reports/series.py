@@ -1,10 +1,10 @@
 """Predictions over time, drawn: of the best key, of one in the middle and of the worst."""
 
+import math
 import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
@@ -210,6 +210,11 @@ def _points(x: np.ndarray, y: np.ndarray) -> str:
 
 def _time_ticks(scale: Scale, most: int = 4) -> list[Tick]:
     """Return ticks at the ends of an axis of seconds since 1970, and between them."""
-    form = "%Y-%m-%d" if scale.high - scale.low > 2 * 86_400 else "%m-%d %H:%M"
-    values = np.linspace(scale.low, scale.high, most)
-    return scale.label(values, lambda value: f"{datetime.fromtimestamp(value, UTC):{form}}")
+    has_days = scale.high - scale.low > 2 * 86_400
+
+    def text(value: float) -> str:
+        # Not by Python's own, which end with 9999: a time that stands for ever may be beyond it.
+        day, _, clock = str(np.datetime64(math.floor(value), "s")).partition("T")
+        return day if has_days else f"{day[-5:]} {clock[:5]}"
+
+    return scale.label(np.linspace(scale.low, scale.high, most), text)

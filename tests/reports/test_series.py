@@ -101,6 +101,8 @@ def test_the_best_the_median_and_the_worst_by_training_are_drawn(monkeypatch) ->
         pa.array([datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(5)]),
         pa.array([1, 2, 3, 4, 1767225600000000007], pa.timestamp("ns")),
         pa.array([None, *DAYS[1:]]),
+        pa.array([0, 1, 2, 3, 253_402_300_799_999_999], pa.timestamp("us")),
+        pa.array([0, 1, 2, 3, 3_000_000], pa.date32()),
     ],
 )
 def test_times_of_any_unit_are_drawn(time: pa.Array) -> None:
