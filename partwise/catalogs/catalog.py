@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -260,10 +260,13 @@ class Catalog:
 
         Raises:
             PartitionNotFoundError: The catalog does not have the key.
+            InputError: There is no such format.
             ModelNotFoundError: The key is retired, or has no export.
             SerdeError: The model needs a serde that was not given.
             IntegrityError: Its bytes are gone, or differ from their checksum.
         """
+        if format not in get_args(Format):
+            raise InputError(f"format is {format!r}: give one of {', '.join(get_args(Format))}.")
         row = self.row(key)
         files = row[format]
         if files is None:

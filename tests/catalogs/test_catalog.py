@@ -431,6 +431,8 @@ def test_exports_are_noted_beside_their_models_unless_they_are_older(local_store
     assert catalog.model("a", Words()) == "a 1.0"
     with pytest.raises(ModelNotFoundError, match=r"'b' of .+ has no model in the format 'onnx'"):
         catalog.model("b", Words(), format="onnx")
+    with pytest.raises(InputError, match="format is 'pinned': give one of native, onnx"):
+        catalog.model("a", Words(), format="pinned")
     models = catalog.model_set("onnx").models.to_pylist()
     assert [(row["run_id"], row["owner"]) for row in models] == [
         ("exports", catalog.partition_id("a"))
