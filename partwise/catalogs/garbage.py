@@ -15,7 +15,7 @@ from partwise.catalogs.documents import (
 from partwise.errors import CatalogNotFoundError, InputError
 from partwise.runs.documents import run_path
 from partwise.runs.holds import HELD, UNUSED_FOR
-from partwise.store.store import Store
+from partwise.store.store import Store, is_path
 from partwise.store.versions import check_name
 
 
@@ -34,7 +34,8 @@ def collect_catalog_garbage(
         raise InputError(f"keep is {keep}; the newest version stays, so it must be 1 or more.")
     versions = versions_of(store, name)
     there = versions.there()
-    tables = {f"{TABLES}/{file}" for file in store.list_folder(catalog_path(name, TABLES))}
+    files = filter(is_path, store.list_folder(catalog_path(name, TABLES)))
+    tables = {f"{TABLES}/{file}" for file in files}
     if not there and not tables:
         raise CatalogNotFoundError(versions.why_not_found(None))
     now = datetime.now(UTC)
