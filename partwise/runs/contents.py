@@ -55,21 +55,22 @@ _REMOVED = b"removed\n"
 def list_runs(store: Store | str | Path = "artifacts") -> list[str]:
     """Return the IDs of the runs in a store, or in a folder or at a URL, sorted."""
     opened = Store.of(store)
-
-    def is_run(name: str) -> bool:
-        has_document = opened.exists(run_path(name, RUN_DOCUMENT))
-        if has_document and not list_generations(opened, name).is_removed:
-            return True
-        try:
-            return read_claim(opened, name) is not None
-        except PartwiseError:
-            # Whoever opens it hears what is wrong.
-            return True
-
     names = [name for name in opened.list_folder(RUNS) if is_run_id(name)]
     with ThreadPoolExecutor(READ_THREADS) as threads:
-        there = threads.map(is_run, names)
-    return [name for name, is_there in zip(names, there, strict=True) if is_there]
+        there = threads.map(lambda name: is_there(opened, name), names)
+    return [name for name, is_run in zip(names, there, strict=True) if is_run]
+
+
+def is_there(store: Store, run_id: str) -> bool:
+    """Whether a folder of runs is one that was begun or claimed, and not removed since."""
+    try:
+        has_document = store.exists(run_path(run_id, RUN_DOCUMENT))
+        if has_document and not list_generations(store, run_id).is_removed:
+            return True
+        return read_claim(store, run_id) is not None
+    except PartwiseError:
+        # Whoever opens it hears what is wrong: a link to a run, for example, is refused.
+        return True
 
 
 def read_claim(store: Store, run_id: str) -> bytes | None:

@@ -39,7 +39,7 @@ from partwise.runs.bundle import (
 from partwise.runs.contents import (
     are_there,
     files_there,
-    list_generations,
+    is_there,
     output_rows,
     read_claim,
     read_output,
@@ -153,8 +153,7 @@ class Run:
                 "loaded, so that it was never begun, or the file was deleted."
             )
         near = nearest(run_id, names) or names[-3:]
-        there = [name for name in near if not list_generations(opened, name).is_removed]
-        known = some_of_those_there(there)
+        known = some_of_those_there([name for name in near if is_there(opened, name)])
         raise RunNotFoundError(f"There is no run {run_id!r} in {opened.url}{known}.")
 
     @classmethod

@@ -21,6 +21,7 @@ from partwise.errors import (
     RunFormatError,
     RunIdError,
     RunNotFoundError,
+    StoreError,
 )
 from partwise.outcomes import CANCELLED, RunStatus
 from partwise.runs.claim import Claim
@@ -68,6 +69,15 @@ def test_a_complete_run_tells_what_became_of_it(run) -> None:
     assert (failure["error_type"], failure["error_message"]) == ("ValueError", "bad c")
     assert failure["count"] == 1
     assert "PARTIAL_FAILURE" in repr(run)
+
+
+def test_a_link_to_a_run_keeps_nobody_from_the_others(run) -> None:
+    Path(run.store.url, "runs", "latest").symlink_to(run.path)
+    assert list_runs(run.store) == ["latest", "run"]
+    with pytest.raises(RunNotFoundError, match=r"no run 'lates' in .+latest"):
+        Run.open("lates", run.store)
+    with pytest.raises(StoreError, match="symbolic link"):
+        Run.open("latest", run.store)
 
 
 def test_rows_that_lack_the_columns_asked_for_have_nulls(make_run, monkeypatch) -> None:
