@@ -57,7 +57,7 @@ class LeaseOwner(BaseModel):
             return "alive" if start == self.process_start and is_held else "gone"
         try:
             os.kill(self.pid, 0)
-        except ProcessLookupError:
+        except (ProcessLookupError, OverflowError):  # no machine has so many processes
             return "gone"
         except PermissionError:
             return "out of sight"  # a /proc that hides the processes of others

@@ -67,6 +67,11 @@ def start_owner(start_python):
     return start
 
 
+def test_a_process_of_an_impossible_number_is_gone() -> None:
+    here = LeaseOwner.of_this_process()
+    assert here.model_copy(update={"pid": 10**20}).state() == "gone"
+
+
 def tell(process, command: str) -> str:
     process.stdin.write(f"{command}\n")
     process.stdin.flush()
