@@ -162,12 +162,16 @@ def _rows(run: Run) -> str | None:
     others = [name for name, value in data.items() if name not in _PLAIN and value]
     if others or not isinstance(paths, list) or not 1 <= len(paths) <= MOST_PATHS:
         return None
-    if not isinstance(conditions, list) or len(conditions) != 1:
+    if not isinstance(conditions, list) or not isinstance(conditions[0], list) or conditions[1:]:
         return None  # alternatives, which no option can say
     words = [shlex.quote(_shown_path(str(path))) for path in paths]
-    for column, operator, value in conditions[0]:
-        if '"' in column or not isinstance(value, str | int | float | list):
-            return None
-        text = f'"{column}" {operator} {json.dumps(value, ensure_ascii=False)}'
-        words.append(f"--filter {shlex.quote(text)}")
+    for condition in conditions[0]:
+        match condition:
+            case [str(column), str(operator), str() | int() | float() | list() as value] if (
+                '"' not in column
+            ):
+                text = f'"{column}" {operator} {json.dumps(value, ensure_ascii=False)}'
+                words.append(f"--filter {shlex.quote(text)}")
+            case _:
+                return None  # a value that no option can say, or nothing of ours
     return " ".join(words)

@@ -64,6 +64,10 @@ def test_the_command_names_the_rows_and_which_of_them(trained) -> None:
         {"paths": ["a"], "filter": [[["x", "=", 1]], [["x", "=", 2]]]},
         {"paths": ["a"], "filter": [[["x", "=", {"date": "2026"}]]]},
         {"paths": ["a"], "filter": [[['"', "=", 1]]]},
+        # What somebody else wrote into a run.
+        {"paths": ["a"], "filter": [[["x"]]]},
+        {"paths": ["a"], "filter": [[[1, "=", 1]]]},
+        {"paths": ["a"], "filter": [5]},
     ],
 )
 def test_where_no_command_can_name_the_rows_the_report_is_shown(trained, data) -> None:
