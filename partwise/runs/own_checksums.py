@@ -7,6 +7,7 @@ signature, where keys are configured: of the file with `NO_DIGEST` in the place 
 import hashlib
 import io
 import re
+from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -84,14 +85,18 @@ def check_own_signature(content: bytes, purpose: str, where: str, store: Store) 
         check_signature(content, purpose, None, where, store)
         return
     spans = sorted([(*places[-1].span(1), NO_CHECKSUM), (*signatures[-1].span(2), NO_DIGEST)])
+    check_signature(_digest(content, spans), purpose, signatures[-1][1].decode(), where, store)
+
+
+def _digest(content: bytes, spans: Iterable[tuple[int, int, bytes]]) -> bytes:
+    """Return the sha256 of a file with other bytes in some spans of it, which are in order."""
     digest, at = hashlib.sha256(), 0
     for start, end, empty in spans:
         digest.update(memoryview(content)[at:start])
         digest.update(empty)
         at = end
     digest.update(memoryview(content)[at:])
-    text = signatures[-1][1].decode()
-    check_signature(digest.hexdigest().encode(), purpose, text, where, store)
+    return digest.hexdigest().encode()
 
 
 def _footer(content: bytes) -> int:
@@ -109,10 +114,6 @@ def check_own_checksum(content: bytes, where: str) -> bool:
     places = list(_PLACE.finditer(content, _footer(content)))
     if not places:
         return False
-    start, end = places[-1].span(1)
-    digest = hashlib.sha256(content[:start])
-    digest.update(NO_CHECKSUM)
-    digest.update(memoryview(content)[end:])
-    if digest.hexdigest().encode() != places[-1][1]:
+    if _digest(content, [(*places[-1].span(1), NO_CHECKSUM)]) != places[-1][1]:
         raise RunFormatError(f"{where} is damaged: it differs from the checksum that it holds.")
     return True
