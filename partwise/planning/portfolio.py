@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from partwise.calls.partitions import PortfolioCall
 from partwise.engine.driver.params import given_params
@@ -31,20 +31,16 @@ from partwise.tuning.space import plain_space
 
 def settings_to_score(call: PortfolioCall) -> Tuned:
     """Return a trainer with the settings that are scored on each partition, its own first."""
-    try:
-        tuned = Tuned(
-            call.trainer,
-            call.space,
-            call.metric,
-            direction=call.direction,
-            holdout=call.holdout,
-            sampler=call.sampler,
-            label=call.label,
-            predict=call.predict,
-        ).resolved()
-    except ValidationError as error:
-        reason = error.errors()[0]["msg"].removeprefix("Value error, ").rstrip(".")
-        raise InputError(f"The settings cannot be searched: {reason}.") from None
+    tuned = Tuned(
+        call.trainer,
+        call.space,
+        call.metric,
+        direction=call.direction,
+        holdout=call.holdout,
+        sampler=call.sampler,
+        label=call.label,
+        predict=call.predict,
+    ).resolved()
     check_sampler(call.sampler, tuned.space)
     # Here and not on workers, so that all partitions score the same settings.
     drawn = draw_settings(tuned.space, call.trials - 1, plain_seed(call.seed), call.sampler)

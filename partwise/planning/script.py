@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from partwise.calls.script import ScriptCall
 from partwise.engine.scaling import ClusterWorker
@@ -129,18 +129,12 @@ def prepare_script(
 
 
 def _options(call: ScriptCall) -> GangOptions:
-    try:
-        return GangOptions(
-            timeout_s=call.timeout_s,
-            grace_s=call.grace_s,
-            join_timeout_s=call.join_timeout_s,
-            max_retries=call.max_retries,
-        )
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise InputError(
-            f"{first['loc'][0]} is {first['input']}: {first['msg'][0].lower()}{first['msg'][1:]}."
-        ) from error
+    return GangOptions(
+        timeout_s=call.timeout_s,
+        grace_s=call.grace_s,
+        join_timeout_s=call.join_timeout_s,
+        max_retries=call.max_retries,
+    )
 
 
 def check_call(call: ScriptCall, inputs: Mapping[str, Any]) -> None:
