@@ -23,7 +23,7 @@ from partwise.flows.orchestration.python_signature import flow_signature
 from partwise.flows.orchestration.run_ids import fill_in, reference_of_flow_run, run_id_of_flow_run
 from partwise.flows.orchestration.saved_blocks import open_store
 from partwise.flows.orchestration.source_lines import source_lines
-from partwise.planning.named_runs import names_open_run, with_named_runs
+from partwise.planning.named_runs import NAME_RUNS, NAMES_RUN, names_open_run, with_named_runs
 from partwise.renamed import old_names_in
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
@@ -31,11 +31,6 @@ from partwise.tasks.steps import named, run_logger
 
 if TYPE_CHECKING:
     from partwise.flows.orchestration.started_run import StartedRun
-
-USED_RUN_IDS = ("training_run_id", "export_run_id", "inference_run_id")
-"""Parameters that name an earlier run; the scheduled time can stand in them."""
-USED_MODELS = ("models", "candidates", "fallback")
-"""Those that name models, such as run://night-3, or several; likewise."""
 
 P = ParamSpec("P")
 C = TypeVar("C", bound=Call)
@@ -165,10 +160,7 @@ class RunFlow(LazyFlow[P, R]):
             for key, value in arguments.items()
         }
         filled["run_id"] = own_run_id(filled, self.call.kind)
-        for name in USED_RUN_IDS:
-            if "{" in (template := filled.get(name) or ""):
-                filled[name] = run_id_of_flow_run(template, self.call.kind)
-        for name in USED_MODELS:
+        for name in (*NAMES_RUN, *NAME_RUNS):
             named = filled.get(name)
             if isinstance(named, str):
                 filled[name] = reference_of_flow_run(named, self.call.kind)

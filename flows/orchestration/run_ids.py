@@ -86,7 +86,7 @@ def run_id_of_flow_run(template: str, kind: str) -> str:
 
 
 def reference_of_flow_run(template: str, kind: str) -> str:
-    """Return what names models, such as run://night-{scheduled}, with the time filled in.
+    """Return what names a run or models, such as run://night-{scheduled}, with the time filled in.
 
     Raises:
         RunIdError: The template cannot be filled in.

@@ -24,8 +24,10 @@ from partwise.runs.run import Run
 from partwise.store.store import Store
 
 LATEST = "latest"
-_NAMES_RUN = ("training_run_id", "export_run_id", "inference_run_id", "models")
-_NAME_RUNS = ("fallback", "candidates")
+NAMES_RUN = ("training_run_id", "export_run_id", "inference_run_id", "models")
+"""Fields of calls that name a run, or models: an ID, "latest", a pattern, or a template of one."""
+NAME_RUNS = ("fallback", "candidates")
+"""Those that name several."""
 
 C = TypeVar("C", bound=Call)
 
@@ -61,20 +63,20 @@ def with_named_runs(call: C, store: Store) -> tuple[C, list[str]]:
             _taken(call, store, name, text, was, sentences) if _is_open(text) else text
             for text, was in zip(texts, earlier, strict=True)
         ]
-        found[name] = taken if name in _NAME_RUNS else taken[0]
+        found[name] = taken if name in NAME_RUNS else taken[0]
     return replace(call, **found), sentences
 
 
 def names_open_run(call: Call) -> list[str]:
     """Return the fields of a call that name a run by "latest" or a pattern."""
-    fields = (*_NAMES_RUN, *_NAME_RUNS)
+    fields = (*NAMES_RUN, *NAME_RUNS)
     return [name for name in fields if any(map(_is_open, _texts(call, name)))]
 
 
 def _texts(call: Call, name: str) -> list[Any]:
     """Return what a call has in a field that names one run, or several."""
     value = getattr(call, name, None)
-    return list(value or ()) if name in _NAME_RUNS else [value]
+    return list(value or ()) if name in NAME_RUNS else [value]
 
 
 def _is_open(text: Any) -> bool:
