@@ -17,8 +17,14 @@ def check_notified(name: str) -> None:
     Raises:
         InputError: There is none of this name, it sends none, or no server is named that has it.
     """
-    if name:
-        _known(name)
+    if not name:
+        return
+    if is_direct():
+        raise InputError(
+            f"notified is {name!r}, a block that a Prefect server keeps, and none is named: set "
+            "PREFECT_API_URL to its address, or leave notified out."
+        )
+    _load(name)
 
 
 def notify(name: str, subject: str, body: str) -> None:
@@ -26,7 +32,6 @@ def notify(name: str, subject: str, body: str) -> None:
     if not name:
         return
     try:
-        _known(name)
         send(name, subject, body)
     except Exception as error:
         run_logger().warning("No notification went out by %s: %s", name, error)
@@ -43,15 +48,6 @@ def send(name: str, subject: str, body: str) -> None:
     # Else those of Slack and mail only log that nothing went out.
     with block.raise_on_failure():
         block.notify(body, subject)
-
-
-def _known(name: str) -> None:
-    if is_direct():
-        raise InputError(
-            f"notified is {name!r}, a block that a Prefect server keeps, and none is named: set "
-            "PREFECT_API_URL to its address, or leave notified out."
-        )
-    _load(name)
 
 
 def _load(name: str) -> Any:
