@@ -23,6 +23,8 @@ from distributed.comm.core import connect
 from distributed.deploy.cluster import Cluster
 from distributed.security import Security
 
+from partwise.cluster_calls import in_time
+
 # Workers that have nothing to do end at once. One that is busy, or stopped (SIGSTOP), is waited for
 # by its nanny for 4 s, and so is killed before that.
 WORKERS_END_S = 1.0
@@ -192,25 +194,13 @@ def _greet(address: str, timeout_s: float, security: Security | None) -> None:
         greeting: Any = connect(address, timeout=timeout_s, **arguments)
         (await asyncio.wait_for(greeting, timeout=timeout_s)).abort()
 
-    errors: list[Exception] = []
-
-    def work() -> None:
-        try:
-            asyncio.run(greet())
-        except Exception as error:
-            errors.append(error)
-
-    # One that an interrupt leaves behind keeps no process.
-    thread = threading.Thread(target=work, daemon=True, name="partwise-greeting")
-    thread.start()
-    # The name of a host may take longer, which nothing can end.
-    thread.join(timeout_s + 5.0)
-    if thread.is_alive():
-        raise TimeoutError(f"{address} was not looked up in time")
-    if errors and isinstance(errors[0], OSError):
-        raise errors[0]
-    if errors:
-        raise OSError(f"it is no scheduler: {errors[0]!r}") from errors[0]
+    try:
+        # The name of a host may take longer, which nothing can end.
+        in_time(timeout_s + 5.0, lambda: asyncio.run(greet()))
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(f"it is no scheduler: {error!r}") from error
 
 
 def _default_client() -> distributed.Client | None:

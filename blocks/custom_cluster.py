@@ -6,16 +6,18 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
 from partwise.blocks.clusters import LOGO, check_growth, is_loopback
 from partwise.blocks.named_fields import BlockType, NamedFields
+from partwise.cluster_calls import known_workers, on_thread
+from partwise.errors import ClusterError
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -26,8 +28,7 @@ CLOSE_TIMEOUT_S = 60.0
 GIVE_UP_S = 2.0
 LOOK_S = 1.0
 AGAIN_S = 0.1
-
-T = TypeVar("T")
+_THREAD = "custom cluster"
 
 _CLASS = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)[.:](?P<name>[A-Za-z_]\w*)")
 
@@ -183,7 +184,7 @@ class CustomCluster(NamedFields):
                     raise
                 return cluster
 
-        started: Future[Cluster] = _on_a_thread(start)
+        started = on_thread(_THREAD, start)
         try:
             return started.result(self.start_timeout_s)
         except Exception as exc:
@@ -232,12 +233,11 @@ class CustomCluster(NamedFields):
 
     def _await_workers(self, client: "Client", until: float, failures: list[BaseException]) -> None:
         wanted, there = max(self.workers, 1), 0
-        scheduler: Any = client.scheduler
         while True:
             # Dask's own `wait_for_workers` has no limit for a scheduler that does not answer.
-            with suppress(TimeoutError):
-                found = client.sync(scheduler.identity, n_workers=-1, callback_timeout=LOOK_S)
-                there = sum(each["status"] == "running" for each in found["workers"].values())
+            with suppress(ClusterError):
+                found = known_workers(client, LOOK_S).values()
+                there = sum(each["status"] == "running" for each in found)
             if there >= wanted:
                 return
             if failures and not there:
@@ -263,7 +263,7 @@ class CustomCluster(NamedFields):
     def _close(self, cluster: "Cluster") -> None:
         import distributed
 
-        closing = _on_a_thread(cluster.close)
+        closing = on_thread(_THREAD, cluster.close)
         try:
             closing.result(CLOSE_TIMEOUT_S)
         except Exception as exc:
@@ -323,20 +323,6 @@ def _keeping_handlers() -> Iterator[None]:
             # None: one that was not set from Python, and cannot be set back from here.
             if handler is not None:
                 signal.signal(number, handler)
-
-
-def _on_a_thread(call: Callable[[], T]) -> "Future[T]":
-    """Call something that may never end; the process does not wait for it at its own end."""
-    future: Future[T] = Future()
-
-    def work() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as exc:
-            future.set_exception(exc)
-
-    threading.Thread(target=work, name="custom cluster", daemon=True).start()
-    return future
 
 
 def _close_when_it_comes(started: "Future[Cluster]") -> None:

@@ -129,12 +129,12 @@ def test_plaintext_on_a_network_is_refused_and_closed(closed):
 def starts_at_once(monkeypatch):
     """However long a start takes on this machine, time is measured for the workers only."""
 
-    def call(function):
+    def call(_name, function):
         future = Future()
         future.set_result(function())
         return future
 
-    monkeypatch.setattr(custom_cluster, "_on_a_thread", call)
+    monkeypatch.setattr(custom_cluster, "on_thread", call)
 
 
 def test_workers_that_never_come_are_a_sentence(closed, starts_at_once):
