@@ -92,7 +92,7 @@ def _reach_once(address: tuple[str, int], rank: int, key: bytes, within_s: float
     made = socket.create_connection(address, within_s)
     made.settimeout(None)
     # A limit of the socket would be one for each byte.
-    limit = threading.Timer(within_s, _hang_up, (made,))
+    limit = threading.Timer(within_s, hang_up, (made,))
     limit.daemon = True
     limit.start()
     try:
@@ -141,7 +141,7 @@ class _Door:
             self._is_closed = True
             strangers = list(self._strangers)
         for one in strangers:
-            _hang_up(one)
+            hang_up(one)
         # Closing alone would not wake the thread that accepts.
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -163,7 +163,7 @@ class _Door:
                     return
                 self._strangers[one] = None
                 if len(self._strangers) > _STRANGERS:
-                    _hang_up(next(iter(self._strangers)))
+                    hang_up(next(iter(self._strangers)))
             threading.Thread(target=self._greet, args=(one,), daemon=True).start()
 
     def _greet(self, one: socket.socket) -> None:
@@ -182,7 +182,7 @@ class _Door:
                 self._strangers.pop(one, None)
 
 
-def _hang_up(one: socket.socket) -> None:
+def hang_up(one: socket.socket) -> None:
     """End a connection, so that whoever reads from it stops."""
     with suppress(OSError):
         one.shutdown(socket.SHUT_RDWR)

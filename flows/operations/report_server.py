@@ -18,7 +18,6 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable
-from contextlib import suppress
 from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,6 +31,7 @@ from partwise.flows.operations.metrics import Metrics
 from partwise.flows.operations.service_logs import cut_long_logs
 from partwise.flows.operations.services import FOLDER
 from partwise.formatting import visible
+from partwise.peers import hang_up
 from partwise.processes.starting import python_words
 from partwise.reports.links import SECRET, read_link
 from partwise.reports.page_process import REFUSED
@@ -105,14 +105,14 @@ class ReportServer(ThreadingHTTPServer):
     def greet(self, one: socket.socket) -> None:
         """Wait for the request of a connection for a while, and not for those before too many."""
         # A limit of the socket would be one for each byte.
-        limit = threading.Timer(REQUEST_TIMEOUT_S, _hang_up, (one,))
+        limit = threading.Timer(REQUEST_TIMEOUT_S, hang_up, (one,))
         limit.daemon = True
         with self._lock:
             self._strangers[one] = limit
             crowded = list(self._strangers)[:-STRANGERS]
         limit.start()
         for oldest in crowded:
-            _hang_up(oldest)
+            hang_up(oldest)
 
     def know(self, one: socket.socket) -> None:
         """Note that a connection has sent its request, or has ended."""
@@ -131,12 +131,6 @@ class ReportServer(ThreadingHTTPServer):
         """Write down what went wrong here, and not that somebody has gone: it would fill a disk."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
-
-
-def _hang_up(one: socket.socket) -> None:
-    """End a connection, so that whoever reads from it stops."""
-    with suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
 
 
 class _Request(BaseHTTPRequestHandler):
