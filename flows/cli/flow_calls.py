@@ -63,9 +63,7 @@ def call_and_print(call: Call) -> int:
 
 def _will_start_workers(call: Call) -> bool:
     """Whether a call, as far as can be seen, starts workers here; a resume may have none to do."""
-    where = call.cluster if isinstance(call, VersionedCall) else None
-    if isinstance(call, ScriptCall):
-        where = call.cluster
+    where = call.cluster if isinstance(call, VersionedCall | ScriptCall) else None
     # Nothing said: one process for each core of this machine.
     is_here = where == "" or (isinstance(where, ClusterOptions) and where.is_local)
     return is_here and call.on_existing_artifacts not in GOES_ON

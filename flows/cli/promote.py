@@ -6,6 +6,7 @@ from cyclopts import Group, Parameter
 
 from partwise.errors import InputError
 from partwise.flows.cli.options import Json, Names, StoreUrl
+from partwise.flows.cli.parsing import build_settings, given_options
 
 RULE = Group("Rule", sort_key=0)
 
@@ -68,20 +69,18 @@ def promote(
     from partwise.flows.cli.news import plain_news, server_of_runs
     from partwise.planning.promotion import promotion_lines
 
-    clauses = {
-        "metric": metric or None,
-        "by": by,
-        "by_absolute": by_absolute,
-        "min_rows": min_rows,
-        "confidence": confidence,
-        "new": new or None,
-    }
+    clauses = given_options(
+        {
+            "metric": metric,
+            "by": by,
+            "by_absolute": by_absolute,
+            "min_rows": min_rows,
+            "confidence": confidence,
+            "new": new,
+        }
+    )
     rule = _rule(
-        {name: value for name, value in clauses.items() if value is not None},
-        everything=everything,
-        new_keys=new_keys,
-        keys=key,
-        retire_unseen=retire_unseen,
+        clauses, everything=everything, new_keys=new_keys, keys=key, retire_unseen=retire_unseen
     )
     if require not in ("", "onnx"):
         raise InputError(f"--require {require!r}: what can be required is onnx.")
@@ -129,7 +128,6 @@ def _rule(
     retire_unseen: int | None,
 ) -> Any:
     from partwise.catalogs.rules import Everything, Improvement, NewKeys, Retire, TheseKeys
-    from partwise.flows.cli.parsing import build_settings
 
     if bool(clauses) + everything + new_keys + bool(keys) + (retire_unseen is not None) > 1:
         raise InputError(

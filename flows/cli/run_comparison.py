@@ -134,9 +134,4 @@ def _record(before: Run, after: Run, found: Comparison) -> dict[str, Any]:
     record["statuses"] = [
         {"before": one, "after": other, "count": count} for one, other, count in found.statuses
     ]
-    names = {"before": before.run_id, "after": after.run_id}
-    return {**names, **{key: _listed(value) for key, value in record.items()}}
-
-
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    return {"before": before.run_id, "after": after.run_id, **record}

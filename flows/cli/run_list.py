@@ -3,7 +3,6 @@
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -49,13 +48,13 @@ def print_runs(
         limit: The most runs to list.
         as_json: Print a JSON object per run.
     """
-    wanted = _Wanted(kind, status, moment_of(since, "--since") if since else None)
+    first = moment_of(since, "--since") if since else None
     opened = Store.of(store)
     there = list_runs(opened)
     names = [each for each in there if fnmatchcase(each, name)]
     with ThreadPoolExecutor(READERS) as readers:
         records = list(readers.map(lambda each: _record(each, opened), names))
-    records = [record for record in records if wanted.has(record)]
+    records = [each for each in records if _is_wanted(each, kind, status, first)]
     records.sort(key=_began, reverse=True)
     if as_json:
         return output.print_json(*records[:limit])
@@ -76,21 +75,19 @@ def print_runs(
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Which runs are listed; an empty tuple and None are fulfilled by all."""
-
-    kinds: Sequence[RunKind]
-    statuses: Sequence[Status]
-    since: dt.datetime | None
-
-    def has(self, record: Mapping[str, Any]) -> bool:
-        began = record["started_at"] or record["created_at"]
-        return (
-            (not self.kinds or record["kind"] in self.kinds)
-            and (not self.statuses or record["status"] in self.statuses)
-            and (self.since is None or (began is not None and began >= self.since))
-        )
+def _is_wanted(
+    record: Mapping[str, Any],
+    kinds: Sequence[RunKind],
+    statuses: Sequence[Status],
+    since: dt.datetime | None,
+) -> bool:
+    """Whether a run is listed; an empty tuple and None are fulfilled by all."""
+    began = record["started_at"] or record["created_at"]
+    return (
+        (not kinds or record["kind"] in kinds)
+        and (not statuses or record["status"] in statuses)
+        and (since is None or (began is not None and began >= since))
+    )
 
 
 def _record(run_id: str, store: Store) -> dict[str, Any]:

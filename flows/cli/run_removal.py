@@ -44,7 +44,9 @@ def remove_runs(
     for name in names:
         check_nobody_works(opened, run_path(name))
     known = all_uses(opened)
-    uses = {name: _others(known.of.get(name, ()), names) for name in names}
+    uses = {
+        name: [use for use in known.of.get(name, ()) if use.run_id not in names] for name in names
+    }
     unread = [each for each in known.unread if each not in names]
     if not as_json:
         _print(found, uses, unread)
@@ -55,10 +57,6 @@ def remove_runs(
         removed = remove_run(opened, name, found[name])
         _print_removed(name, removed, uses[name], unread, as_json)
     return 0
-
-
-def _others(uses: Sequence[Use], names: Sequence[str]) -> list[Use]:
-    return [use for use in uses if use.run_id not in names]
 
 
 def _print(

@@ -213,9 +213,9 @@ def _read_call(run: Run, cluster: ClusterOptions, *, trust: bool) -> "Call":
     if isinstance(call, ComparedCall):
         # Of the run whose models are used nothing is asked again.
         call = replace(call, trust=trust)
-    if isinstance(call, ScriptCall):
+    if isinstance(call, VersionedCall | ScriptCall):
         return replace(call, cluster=cluster.checked())
-    return replace(call, cluster=cluster.checked()) if isinstance(call, VersionedCall) else call
+    return call
 
 
 @runs.command(name="gc")
