@@ -113,7 +113,7 @@ def given_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def build_settings(kind: Callable[..., T], **settings: Any) -> T:
-    """Return a pydantic model of these settings.
+    """Return settings of a kind, or a value that Prefect saves as a block.
 
     Raises:
         InputError: A setting is refused; says in one line which option, and why.
@@ -122,9 +122,9 @@ def build_settings(kind: Callable[..., T], **settings: Any) -> T:
 
     try:
         return kind(**settings)
-    except (ValidationError, InputError) as error:
+    except InputError as error:
         # Settings say it in words of Python.
-        cause = error if isinstance(error, ValidationError) else error.__context__
+        cause = error.__context__
         if not isinstance(cause, ValidationError):
             raise
         raise InputError(_describe_first(cause, _FLAGS)) from cause
