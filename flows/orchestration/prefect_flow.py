@@ -197,11 +197,6 @@ class PrefectFlow(OwnFlow, Generic[R]):
             raise error
         return cast("R", error)
 
-    @staticmethod
-    def forget_unsent() -> None:
-        """Drop what waits to be sent to a server that hangs."""
-        forget_unsent()
-
     def _end_of(self, arguments: Mapping[str, Any]) -> State[Any]:
         """Run the flow within a flow run of Prefect, and return the state that this ends in."""
         try:

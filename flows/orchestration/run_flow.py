@@ -78,8 +78,10 @@ class RunFlow(LazyFlow[P, R]):
             except KeyboardInterrupt:
                 interrupted_call.end()
                 if interrupted_call.has_pressed and not is_direct:
+                    from partwise.flows.orchestration.embedded_server import forget_unsent
+
                     # Something hung, and was left to itself; Prefect's server perhaps.
-                    self.flow.forget_unsent()
+                    forget_unsent()
                 run_id = str(bound.arguments.get("run_id") or "")
                 raise cancelled(run_id, has_begun=work.has_begun) from None
 
