@@ -154,10 +154,7 @@ def new_client(
     where that is interrupted, or meets something else than a scheduler: whatever the caller
     computes by Dask later would wait for ever.
 
-    Args:
-        scheduler: Its address, or a cluster that was started here.
-        timeout_s: None: what Dask is configured for.
-        security: None: likewise.
+    `timeout_s` and `security` None: what Dask is configured for.
 
     Raises:
         OSError: The scheduler does not answer in time, or not as one.

@@ -42,10 +42,7 @@ def visible(text: str, kept: str = "") -> str:
 
     Keys, messages and logs come from others. Raw, they could clear the screen, set its title, or
     show another text than is there. Each character becomes one, so that places in the text stay.
-
-    Args:
-        text: Any text.
-        kept: Control characters to leave as they are, such as line breaks.
+    Those that are `kept`, such as line breaks, are left as they are.
 
     Example:
         >>> visible("a\x1b[2J") == "a\u241b[2J"
@@ -58,10 +55,7 @@ def visible(text: str, kept: str = "") -> str:
 
 
 def key_text(values: Sequence[Any]) -> str:
-    """Return the key of a partition as `--key` takes it.
-
-    Args:
-        values: One for each key column; several are joined as in a line of CSV.
+    """Return the key of a partition as `--key` takes it: several values as a line of CSV.
 
     Example:
         >>> key_text(["Basel, SBB", 7])
@@ -105,10 +99,7 @@ LONGEST_TO_COMPARE = 200
 def nearest(name: str, known: Iterable[str], most: int = 3) -> list[str]:
     """Return the names that are most like a name, the most alike first.
 
-    Args:
-        name: As somebody wrote it.
-        known: Those there are; of very many only the first are looked at.
-        most: The most to return.
+    Of very many that are known only the first are looked at.
 
     Example:
         >>> nearest("stroe", ["store", "day", "Store"])

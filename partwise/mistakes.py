@@ -26,10 +26,8 @@ def describe_mistakes(
 ) -> str:
     """Return in one line what is wrong with some values.
 
-    Args:
-        error: Of pydantic.
-        known: Names that the values may have, of which an unknown one may be a misspelling.
-        hides_values: Whether values may be secret.
+    An unknown name may be a misspelling of one that is `known`. With `hides_values` no value is
+    repeated: they may be secret.
 
     Example:
         >>> describe_mistakes(error, ["rounds", "seed"])  # doctest: +SKIP

@@ -12,11 +12,7 @@ FLOWS = Path(__file__).parents[1]
 
 @contextmanager
 def shown(name: str) -> Iterator[None]:
-    """Show what a logger is given, for the time of the block.
-
-    Args:
-        name: The logger's: "partwise", whose news are shown too, or one of Prefect's.
-    """
+    """Show what a logger is given, for the time of the block; of "partwise" also its news."""
     logger, handler = logging.getLogger(name), _Lines()
     level = logger.level
     if name == "partwise":

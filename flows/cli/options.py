@@ -311,12 +311,8 @@ class TrainerOptions(EvaluationOptions):
     ) -> "HoldoutTrainer":
         """Return a trainer by its kind, with those of the settings given that it has.
 
-        Args:
-            name: Its kind, or a class of statsforecast.
-            option: Which gave the name.
-            params: Of its library.
-            holdout: The setting of this name, if there is one.
-            strict: Refuse settings that it does not have.
+        `name` is its kind, or a class of statsforecast; `holdout` the setting of this name, if
+        there is one. With `strict`, settings that it does not have are refused.
         """
         from partwise.trainers import READY_TRAINERS
 

@@ -112,14 +112,8 @@ def print_listed(
 ) -> int:
     """Print what a store has by names, and return the exit code.
 
-    One that cannot be read has its name alone, and the reason stands below.
-
-    Args:
-        names: Those of all.
-        read: Returns what is printed of one, as a line of JSON and as a row.
-        heads: Of the columns.
-        nothing: What is said where there are none.
-        as_json: Print lines of JSON, and no table.
+    `read` returns what is printed of one, as a line of JSON and as a row. One that cannot be read
+    has its name alone, and the reason stands below. `nothing` is said where there are none.
     """
     found, unreadable = [], {}
     for name in names:

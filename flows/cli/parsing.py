@@ -251,11 +251,7 @@ def parse_value(text: str) -> Any:
 
 
 def parse_parameter(text: str, option: str = "--param") -> tuple[str, Any]:
-    """Return the name and value of "name=value".
-
-    Args:
-        text: What was typed.
-        option: Behind which option, for the error.
+    """Return the name and value of "name=value", as it was typed behind an option.
 
     Raises:
         InputError: There is no name, or no "=".

@@ -15,9 +15,7 @@ from partwise.runs.run import Run
 def print_run(run: Run, more: Mapping[str, Text | str] | None = None) -> None:
     """Print what a run came to: status, counts, medians, failures, seconds, where, what next.
 
-    Args:
-        run: The run.
-        more: Further lines, by their names.
+    `more` are further lines, by their names.
     """
     console().print(run_title(run))
     print_fields({**run_fields(run), **(more or {})})

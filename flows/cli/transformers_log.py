@@ -21,12 +21,7 @@ def print_start(model: str, feature: str, options: "TransformersOptions") -> Non
 
 
 def print_log(report: "ExportReport", options: "TransformersOptions") -> None:
-    """Print on stderr how the files were proved, with a tick or a cross for everything.
-
-    Args:
-        report: What was found.
-        options: How it was exported.
-    """
+    """Print on stderr how the files were proved, with a tick or a cross for everything."""
     used = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     opset = f", opset {report.opset}" if report.opset else ""
     tell(f"Using {used}{opset}")

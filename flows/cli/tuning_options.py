@@ -161,11 +161,7 @@ def searched_arguments(options: TrainerOptions) -> dict[str, Any]:
 
 
 def parse_tune(texts: Sequence[str], option: str = "--tune") -> Any:
-    """Return a space: of "name=values" texts, or the name of a function.
-
-    Args:
-        texts: What was typed.
-        option: Behind which option, for errors.
+    """Return a space: of "name=values" texts typed behind an option, or the name of a function.
 
     Raises:
         InputError: A text is neither.
@@ -182,15 +178,7 @@ def parse_tune(texts: Sequence[str], option: str = "--tune") -> Any:
 
 
 def _parse_searched(text: str, option: str) -> tuple[str, Any]:
-    """Return the name of a parameter, and a value or what it is drawn from, as a document has it.
-
-    Args:
-        text: What was typed.
-        option: Behind which option, for the error.
-
-    Raises:
-        InputError: It cannot be read.
-    """
+    """Return the name of a parameter, and a value or what it is drawn from, as in documents."""
     name, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not name or not value:
         raise InputError(

@@ -54,12 +54,7 @@ _Values = Mapping[tuple[str, ...], float]
 
 
 class Metrics:
-    """What a scrape of a project folder is answered.
-
-    Args:
-        folder: `.partwise` of the project.
-        look: Asks Prefect's server.
-    """
+    """What a scrape is answered: of a project's `.partwise`, and by `look` of Prefect's server."""
 
     def __init__(self, folder: Path, look: "Callable[[], ServerView]") -> None:
         self._folder = folder.resolve()

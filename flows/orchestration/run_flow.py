@@ -203,9 +203,7 @@ class RunFlow(LazyFlow[P, R]):
 def run_flow(call: Callable[P, C], name: str) -> Callable[[Callable[[C], R]], "RunFlow[P, R]"]:
     """Decorate a function that carries out a call, and returns a `Run` or a `Pipeline`, as a flow.
 
-    Args:
-        call: The class of the call. Whoever calls the flow gives what makes one.
-        name: The flow's name in Prefect.
+    Whoever calls the flow gives what makes a call of the class; `name` is its name in Prefect.
     """
 
     def decorate(fn: Callable[[C], R]) -> RunFlow[P, R]:

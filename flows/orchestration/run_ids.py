@@ -17,11 +17,7 @@ def fill_in(template: str, scheduled: datetime) -> str:
     """Return a run ID with the scheduled time in place of `{scheduled[<time zone>]:<format>}`.
 
     The zone is a name of the IANA database, UTC where none is given; the format is strftime's,
-    %Y-%m-%d where none is given.
-
-    Args:
-        template: A run ID, with places for the time or without.
-        scheduled: When the flow run was to start, with a time zone.
+    %Y-%m-%d where none is given. `scheduled` has a time zone.
 
     Raises:
         RunIdError: A place cannot be read, or what comes out is not a safe name.

@@ -18,9 +18,7 @@ NO_ANSWER = (httpx.HTTPError, PrefectHTTPStatusError)
 def server_client(api_url: str, failed: str) -> Iterator[SyncPrefectClient]:
     """Have a client of the server at a URL.
 
-    Args:
-        api_url: Where it is.
-        failed: What is said of it where it does not answer, such as "refused the deployment".
+    `failed` is what is said of it where it does not answer, such as "refused the deployment".
 
     Raises:
         ServiceError: It does not answer, or refuses.

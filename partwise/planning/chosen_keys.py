@@ -45,11 +45,8 @@ def chosen_keys(
 ) -> ChosenKeys | None:
     """Return the keys that a caller chose; None: all.
 
-    Args:
-        only: A list of keys, as values or as texts that `parse_key` takes; a table or frame with
-            the key columns, or the path, URL or dataset of one; the ID of a run; empty for all.
-        columns: The key columns of the rows.
-        store: Where runs and datasets are.
+    `only` is a list of keys, as values or as texts that `parse_key` takes; a table or frame with
+    the key columns, or the path, URL or dataset of one; the ID of a run; empty for all.
 
     Raises:
         InputError: There are none, or they cannot be read.

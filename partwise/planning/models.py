@@ -187,12 +187,8 @@ def open_models(
 ) -> ModelSet:
     """Return the models that a name stands for, in a format.
 
-    Args:
-        name: run://RUN or RUN, of a training run or of exports; catalog://NAME, or
-            catalog://NAME@7 for a version that is not the newest.
-        store: Where they are.
-        form: "native", or the format of their exports.
-        serde: Reads models that no native serde wrote.
+    `name` is run://RUN or RUN, of a training run or of exports; catalog://NAME, or catalog://NAME@7
+    for a version that is not the newest. `serde` reads models that no native serde wrote.
 
     Raises:
         RunNotFoundError, CatalogNotFoundError: There is no such run, export or version.
