@@ -160,14 +160,9 @@ _TYPES: Mapping[str, Any] = {
     ],
     **dict.fromkeys(
         (
-            *(
-                "FunctionParameter",
-                "PredictParameter",
-                "ExampleInputsParameter",
-                "ExporterParameter",
-            ),
-            *("MetricParameter", "CommandParameter", "OutputParameter", "VersionParameter"),
-            "ParamsParameter",
+            *("FunctionParameter", "PredictParameter", "ExampleInputsParameter"),
+            *("ExporterParameter", "MetricParameter", "CommandParameter", "OutputParameter"),
+            *("VersionParameter", "ParamsParameter"),
         ),
         str,
     ),

@@ -69,15 +69,9 @@ _CONDITION = re.compile(
 )
 
 _OPTIONS = (
-    *(
-        r"(?<=another )run_id|run_id(?==)",
-        "on_existing_artifacts",
-        "training_run_id",
-        "partition_by",
-        "keep_columns",
-    ),
-    *("null_keys", "on_missing_model", "max_retries", "timeout_s"),
-    *("memory_bytes", "n_shards", r"format(?==)"),
+    *(r"(?<=another )run_id|run_id(?==)", "on_existing_artifacts", "training_run_id"),
+    *("partition_by", "keep_columns", "null_keys", "on_missing_model", "max_retries"),
+    *("timeout_s", "memory_bytes", "n_shards", r"format(?==)"),
 )
 """Arguments of flows that are options of commands by the same name; a run_id that is talked about
 may be an argument of the command."""
