@@ -169,7 +169,8 @@ def _look_for_values() -> list[str]:
     # The path of a file that holds the secret is none.
     values = {v for v in values if len(v) >= LEAST_CHARS and not v.startswith(("/", "~"))}
     values |= _remembered
-    known = [*(values | {quote(value, safe="") for value in values})]
+    # A variable may hold bytes that are no text, and every message comes by here.
+    known = [*(values | {quote(value, safe="", errors="surrogateescape") for value in values})]
     # Not sorted(): a function may have replaced it, and its messages are masked all the same.
     known.sort(key=len, reverse=True)
     return known

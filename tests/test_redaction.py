@@ -224,6 +224,12 @@ def test_a_secret_is_known_from_when_it_is_there_until_it_is_gone(monkeypatch) -
     assert without_known_secrets(text) == "the key is abcdefgh-1, or ijklmnop-2, or ***"
 
 
+def test_a_secret_of_bytes_that_are_no_text_is_masked_as_others(monkeypatch) -> None:
+    monkeypatch.setenv("SHOP_DB_PASSWORD", os.fsdecode(b"gr\xfc\xdfe-1234"))
+    told = str(StoreError("no answer: https://shop/?p=gr%FC%DFe-1234 gr\udcfc\udcdfe-1234"))
+    assert told == "no answer: https://shop/?p=*** ***"
+
+
 def test_a_secret_across_the_cut_of_a_long_message_is_masked_too() -> None:
     for place in range(MESSAGE_CHARS - 60, MESSAGE_CHARS + 10):
         failure = describe_error(ValueError("x" * place + " password=hunter2hunter2 " + "y" * 5000))
