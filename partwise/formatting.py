@@ -164,7 +164,8 @@ def shortened(text: str, most: int = 200) -> str:
 
 def number(value: float) -> str:
     """Return four significant digits, never in powers of ten where plain digits do."""
-    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
+    # What four digits would round to 1e+04 is among those of five.
+    return f"{value:,.0f}" if 9999.5 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 def duration(seconds: float) -> str:
@@ -174,7 +175,7 @@ def duration(seconds: float) -> str:
         >>> duration(4.21), duration(75), duration(7200)
         ('4.2 s', '1 min 15 s', '2 h 00 min')
     """
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
@@ -186,8 +187,9 @@ def size(size_bytes: float) -> str:
     """Return bytes in a unit that gives few digits."""
     value = float(size_bytes)
     for unit in ("B", "KB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        text = f"{value:.0f}" if unit == "B" else f"{value:.1f}"
+        if float(text) < 1000:
+            return f"{text} {unit}"
         value /= 1000
     return f"{value:.1f} TB"
 

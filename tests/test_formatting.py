@@ -1,0 +1,29 @@
+"""Quantities as text: rounded first, and then put into a unit."""
+
+import pytest
+
+from partwise.formatting import duration, number, size
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(9999.4, "9999"), (9999.6, "10,000"), (-9999.6, "-10,000"), (1234.56, "1235"), (0.5, "0.5")],
+)
+def test_a_number_has_no_power_of_ten_where_plain_digits_do(value, text):
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(59.94, "59.9 s"), (59.96, "1 min 00 s"), (3599.4, "59 min 59 s"), (3599.6, "1 h 00 min")],
+)
+def test_a_minute_is_never_sixty_seconds(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [(999, "999 B"), (999_949, "999.9 KB"), (999_950, "1.0 MB"), (10**15, "1000.0 TB")],
+)
+def test_a_size_is_never_a_thousand_of_a_unit_that_has_a_next(size_bytes, text):
+    assert size(size_bytes) == text
