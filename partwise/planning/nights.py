@@ -5,6 +5,7 @@ its own runs, and the next one those of the nights before.
 """
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -82,8 +83,12 @@ def _nights(night: Night, store: Store) -> list[Night]:
     stages = "|".join(STAGES)
     name = re.compile(re.escape(night.catalog) + rf"-(\d{{4}}-\d\d-\d\d)-(?:{stages})")
     found = (name.fullmatch(each) for each in store.list_folder(RUNS))
-    days = {match[1] for match in found if match is not None}
-    return [night_of(night.catalog, day) for day in sorted(days)]
+    days = set()
+    for match in filter(None, found):
+        # A run that somebody has named after a day that there is not is none of a night.
+        with suppress(ValueError):
+            days.add(date.fromisoformat(match[1]))
+    return [Night(catalog=night.catalog, day=day) for day in sorted(days)]
 
 
 def is_first(night: Night, catalog: Catalog | None) -> bool:

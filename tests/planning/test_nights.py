@@ -6,7 +6,7 @@ from datetime import date
 import pytest
 
 from partwise.errors import InputError, RunIdError
-from partwise.planning.nights import STAGES, Night, night_of, remove_old_nights
+from partwise.planning.nights import STAGES, Night, judged_night, night_of, remove_old_nights
 from partwise.runs import removal
 from partwise.runs.contents import list_runs
 from partwise.store.lease import Lease
@@ -44,6 +44,13 @@ def test_a_catalog_of_which_names_of_runs_are_too_long_is_refused() -> None:
             night_of("c" * length, "2026-11-01")
     with pytest.raises(InputError, match="The catalog name 'a b' is not a safe name"):
         night_of("a b", "2026-11-01")
+
+
+def test_a_run_that_is_named_after_no_day_is_none_of_a_night(store: Store) -> None:
+    train(store, "sales-2026-02-30-train", VALUES)
+    assert judged_night(NIGHTS[2], 1, store) == NIGHTS[1]
+    assert len(remove(store)[0]) == 4
+    assert "sales-2026-02-30-train" in list_runs(store)
 
 
 def remove(store: Store) -> tuple[list[str], dict[str, str]]:
