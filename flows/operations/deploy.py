@@ -133,6 +133,7 @@ def read_project(folder: Path, pool: str | None = None) -> ProjectFile:
                 "give --pool."
             )
         pools.add(own)
+    _check_once(deployments, path)
     return ProjectFile(
         folder=folder,
         document=document,
@@ -141,6 +142,17 @@ def read_project(folder: Path, pool: str | None = None) -> ProjectFile:
         notifications=() if pool is not None else tuple(notifications),
         left=left,
     )
+
+
+def _check_once(deployments: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Refuse two deployments of one flow with one name, of which the server keeps the last."""
+    places = [(one["entrypoint"].replace(":", "."), one["name"]) for one in deployments]
+    for flow, name in places:
+        if places.count((flow, name)) > 1:
+            raise InputError(
+                f"{path}: two deployments of {flow} would be called {name!r}, and the server keeps "
+                "one: give each a name of its own."
+            )
 
 
 def _can_be_in(deployment: Mapping[str, Any], pool: str) -> bool:

@@ -61,8 +61,9 @@ def notifications_of(document: Mapping[str, Any]) -> list[Notification]:
     Raises:
         InputError: An entry is not as it should be.
     """
+    given = document.get("notifications") or []
     try:
-        return TypeAdapter(list[Notification]).validate_python(document.get("notifications") or [])
+        found = TypeAdapter(list[Notification]).validate_python(given)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
@@ -70,6 +71,14 @@ def notifications_of(document: Mapping[str, Any]) -> list[Notification]:
             f"prefect.yaml, notifications.{place}: {first['msg']}, and it is {first['input']!r}. "
             "An entry has a name, a block such as slack-webhook/ops, enabled and late_after_s."
         ) from error
+    names = [one.name for one in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        # Automations are found again by their names: the last entry would take the others' place.
+        raise InputError(
+            f"prefect.yaml, notifications: several entries are called {twice[0]!r}, of which the "
+            "server would keep one: give each a name of its own."
+        )
+    return found
 
 
 def save_notifications(

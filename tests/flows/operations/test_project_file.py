@@ -73,6 +73,22 @@ def test_triggers_as_prefect_has_them_are_read(tmp_path, given):
     assert [*_awaited(read["triggers"])] == []
 
 
+def test_what_would_be_deployed_in_the_place_of_another_is_refused(tmp_path):
+    """The server has one deployment of a flow's name, and automations are found by theirs."""
+    _write(tmp_path, f"{TRAIN}{POOL}\n{TRAIN}work_pool: {{name: q}}")
+    with pytest.raises(InputError, match=r"two deployments of partwise\.flows\..* called 't', and"):
+        read_project(tmp_path)
+    beside = TRAIN.replace("name: t", "name: t-q")
+    _write(tmp_path, f"{TRAIN}{POOL}\n{beside}work_pool: {{name: q}}")
+    assert len(read_project(tmp_path).deployments) == 2
+    with pytest.raises(InputError, match=r"would be called 't-q', and the server keeps one"):
+        read_project(tmp_path, "q")
+    told = "notifications: [{name: ops, block: a/b}, {name: ops, block: c/d}]"
+    _write(tmp_path, f"{TRAIN}{POOL}\n{told}")
+    with pytest.raises(InputError, match="notifications: several entries are called 'ops', of wh"):
+        read_project(tmp_path)
+
+
 def test_bytes_that_are_no_text_are_refused(tmp_path):
     (tmp_path / "prefect.yaml").write_bytes(b"name: \xe9\n")
     with pytest.raises(InputError, match="is not YAML: 'utf-8' codec"):
