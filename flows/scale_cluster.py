@@ -1,5 +1,6 @@
 """The flow that brings a cluster which runs already to another number of workers."""
 
+import shlex
 import sys
 from typing import Annotated, Any
 
@@ -13,6 +14,19 @@ from partwise.flows.orchestration.plain_flow import plain_flow
 from partwise.flows.running.connections import open_cluster
 from partwise.formatting import counted
 from partwise.tasks.steps import run_logger
+
+
+def check_command(command: str) -> None:
+    """Refuse a command that does not say how many workers, or that no shell would take."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"The command {command!r} cannot be read: {error}.") from error
+    if not any("{n}" in word for word in words):
+        raise InputError(
+            f"The command {command!r} does not say how many workers: write {{n}} in the place of "
+            "the number."
+        )
 
 
 def _is_of_dask(cluster: Any) -> bool:
@@ -64,11 +78,8 @@ def scale_cluster(
             back.
     """
     # Here: all else imports Dask, and asks a cluster.
-    if command and "{n}" not in command:
-        raise InputError(
-            f"The command {command!r} does not say how many workers: write {{n}} in the place of "
-            "the number."
-        )
+    if command:
+        check_command(command)
     opened: Any = cluster if _is_of_dask(cluster) else open_cluster(cluster)
     if not (isinstance(opened, RemoteCluster) or _is_of_dask(opened)):
         raise InputError(

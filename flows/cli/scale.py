@@ -28,7 +28,10 @@ def scale(
         raise InputError("Which cluster? Give the scheduler's --address.")
     from partwise.blocks import RemoteCluster
     from partwise.flows.running.cluster_size import set_cluster_size
+    from partwise.flows.scale_cluster import check_command
 
+    if command:
+        check_command(command)
     block = cluster.build()
     assert isinstance(block, RemoteCluster)  # noqa: S101 (what an address makes)
     scaled = set_cluster_size(block, n, timeout_s=timeout_s, command=command)

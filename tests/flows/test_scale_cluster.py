@@ -151,6 +151,15 @@ def test_a_command_without_the_number_is_refused_before_dask_is_asked(monkeypatc
     for cluster in ("tcp://127.0.0.1:1", "remote-cluster/none"):
         with pytest.raises(InputError, match=r"does not say how many workers: write \{n\} in"):
             scale_cluster(4, cluster=cluster, command="kubectl scale")
+    with pytest.raises(InputError, match="cannot be read: No closing quotation"):
+        scale_cluster(4, cluster="tcp://127.0.0.1:1", command="kubectl 'scale {n}")
+
+
+@pytest.mark.parametrize("command", ["kubectl scale", "kubectl 'scale {n}"])
+def test_the_command_line_refuses_such_a_command_too(command, capsys):
+    words = ["scale", "4", "--address", "tcp://127.0.0.1:1", "--command", command]
+    assert main(words) == 2
+    assert f"error: The command {command!r} " in capsys.readouterr().err
 
 
 def test_a_cluster_object_of_dask_scales_itself(prefect_server):
