@@ -1,6 +1,7 @@
 """The last step of every flow: what a person looks at, in the run's folder and in Prefect's UI."""
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -82,7 +83,7 @@ def describe_run(run: Run, causes: Causes, report: str, link: str | None) -> str
             for cause in causes.groups[:MOST_CAUSES]
         ]
         parts += ["## First causes", _table(("partitions", "error", "message", "keys"), rows)]
-    where = f"--store '{run.store.url}'"
+    where = f"--store {shlex.quote(run.store.url)}"
     parts += [
         "## Where it lies",
         f"- Folder: `{run.path}`",

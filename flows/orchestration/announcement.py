@@ -1,5 +1,6 @@
 """The events that tell Prefect's automations of the end of a run, and of a promotion."""
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -145,7 +146,8 @@ def told_of(run: Run | Pipeline) -> str:
         keys = "; ".join(shortened(key) for key in key_texts(wrong, MOST_KEYS))
         more = wrong.num_rows - MOST_KEYS
         lines.append(f"Failed keys: {keys}{f'; and {more:,} more' if more > 0 else ''}.")
-        lines.append(f"partwise runs show {run.run_id} --failures --store '{run.store.url}'")
+        where = shlex.quote(run.store.url)
+        lines.append(f"partwise runs show {run.run_id} --failures --store {where}")
     return "\n".join(lines)
 
 

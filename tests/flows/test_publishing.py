@@ -1,6 +1,7 @@
 """What is left of a run for people to look at: the report, and artifacts in Prefect's UI."""
 
 import json
+import shlex
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from prefect.client.schemas.filters import (
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import RunFailedError
 from partwise.flows import map_partitions, train_models
+from partwise.flows.orchestration.announcement import told_of
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import Result
 
@@ -41,17 +43,18 @@ def test_a_run_leaves_a_report_a_summary_and_its_failures(cluster, tmp_path) -> 
             raise KeyError("seven")
         return Result({"mean": 1.0}, metrics={"mae": float(context.key)})
 
+    folder = tmp_path / "bob's models"
     run = train_models(
         pa.table({"key": range(20), "value": range(20)}),
         "key",
         fit,
         run_id="left",
-        store=tmp_path,
+        store=folder,
         serde=PickleSerde(),
         execution=OPTIONS,
         cluster=cluster,
     )
-    report = tmp_path / "runs" / "left" / "report.html"
+    report = folder / "runs" / "left" / "report.html"
     assert "left" in report.read_text()
     found = artifacts_of("left")
     summary = found["train-models-summary"]
@@ -59,7 +62,9 @@ def test_a_run_leaves_a_report_a_summary_and_its_failures(cluster, tmp_path) -> 
     assert "| DONE | 15 |" in summary.replace("\\", "")
     assert "| mae | 1 | " in summary
     assert str(report) in summary
-    assert f"partwise runs show left --store '{run.store.url}' --open" in summary
+    where = shlex.quote(run.store.url)
+    assert f"partwise runs show left --store {where} --open" in summary
+    assert f"partwise runs show left --failures --store {where}" in told_of(run)
     # A user's text is shown as it is.
     assert "<b>" not in summary
     assert "\\<b\\>no\\|pipe" in summary
