@@ -212,7 +212,8 @@ class CustomCluster(NamedFields):
 
     def _check_encryption(self, address: str) -> None:
         parts = urlsplit(address)
-        is_safe = parts.scheme not in ("tcp", "ws", "ucx") or is_loopback(parts.hostname or "")
+        in_plaintext = parts.scheme in ("tcp", "ws", "ucx", "ucxx")
+        is_safe = not in_plaintext or is_loopback(parts.hostname or "")
         if not (is_safe or self.allow_plaintext):
             raise ConnectionError(
                 f"The {self.cluster_class} listens at {address}, in plaintext: anyone on the way "

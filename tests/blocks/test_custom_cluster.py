@@ -125,6 +125,14 @@ def test_plaintext_on_a_network_is_refused_and_closed(closed):
     assert len(closed) == 1
 
 
+@pytest.mark.parametrize("scheme", ["tcp", "ws", "ucx", "ucxx"])
+def test_what_is_plaintext_is_known_by_its_protocol(scheme):
+    address = f"{scheme}://192.0.2.1:8786"
+    with pytest.raises(ConnectionError, match="in plaintext: anyone on the way"):
+        of("Small")._check_encryption(address)
+    of("Small", allow_plaintext=True)._check_encryption(address)
+
+
 @pytest.fixture
 def starts_at_once(monkeypatch):
     """However long a start takes on this machine, time is measured for the workers only."""
