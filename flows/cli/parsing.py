@@ -226,8 +226,18 @@ def split_names(values: Iterable[str]) -> list[str]:
         >>> split_names(["store,date", '"a,b"'])
         ['store', 'date', 'a,b']
     """
-    rows = csv.reader(values, skipinitialspace=True)
-    return [name.strip() for row in rows for name in row if name.strip()]
+    names = []
+    for text in values:
+        try:
+            # By itself: a quote that is left open would swallow the next one.
+            rows = list(csv.reader([text], skipinitialspace=True, strict=True))
+        except csv.Error as error:
+            raise InputError(
+                f"{text!r} is not a list of names ({error}): write commas between them, and quote "
+                "a name that holds a comma, a quote or the end of a line."
+            ) from error
+        names += [name.strip() for row in rows for name in row if name.strip()]
+    return names
 
 
 def parse_value(text: str) -> Any:

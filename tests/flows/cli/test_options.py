@@ -90,6 +90,13 @@ def test_names_are_given_one_by_one_or_with_commas() -> None:
         "c",
     ]
     assert split_names([]) == []
+    assert split_names(['"a,\nb"']) == ["a,\nb"]
+
+
+@pytest.mark.parametrize("text", ['"store', '"store"x', "store\nday", "store\rday"])
+def test_what_is_no_list_of_names_is_refused_for_itself(text):
+    with pytest.raises(InputError, match=r"is not a list of names .*: write commas between th"):
+        split_names([text, 'day"'])
 
 
 def test_trainers_get_what_was_said_and_their_own_defaults_else() -> None:
