@@ -209,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         end_by_signals()
         collect_rarely()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if (Path.cwd() / ".partwise/services.json").exists():
+    if Path(".partwise/services.json").exists():
         _use_server_of_up(words)
         _know_the_password()
     debug = bool(os.environ.get(_DEBUG))

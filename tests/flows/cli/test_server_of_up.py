@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from partwise.flows.cli.main import _use_server_of_up
+from partwise.flows.cli.main import _use_server_of_up, main
 from partwise.flows.operations.services import MARK, Services
 
 TRAIN = ["train", "rows.parquet"]
@@ -95,3 +95,12 @@ def test_who_names_a_server_or_none_is_heard(services, monkeypatch, tmp_path) ->
 def test_a_server_that_is_not_of_this_folder_is_left(services, changes, tmp_path) -> None:
     services.model_copy(update=changes).write(tmp_path)
     assert server_used(*TRAIN) is None
+
+
+def test_a_command_works_in_a_folder_that_is_gone(tmp_path, monkeypatch, capsys):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main(["runs", "list", "--store", str(tmp_path / "store")]) == 0
+    assert capsys.readouterr().out.startswith("There are no runs in")
