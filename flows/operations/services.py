@@ -316,7 +316,8 @@ def answers(url: str) -> bool:
         # To read the machine's certificates takes 20 ms, and asking goes on while a server starts.
         has_tls = url.startswith("https")
         httpx.get(f"{url.rstrip('/')}/health", timeout=ANSWER_TIMEOUT_S, verify=has_tls)
-    except httpx.HTTPError:
+    # An address that is none raises what is no HTTPError.
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError):
         return False
     return True
 

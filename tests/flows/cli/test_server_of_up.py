@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from partwise.flows.cli.main import _use_server_of_up, main
-from partwise.flows.operations.services import MARK, Services
+from partwise.flows.operations.services import MARK, Services, answers
 
 TRAIN = ["train", "rows.parquet"]
 
@@ -104,3 +104,8 @@ def test_a_command_works_in_a_folder_that_is_gone(tmp_path, monkeypatch, capsys)
     gone.rmdir()
     assert main(["runs", "list", "--store", str(tmp_path / "store")]) == 0
     assert capsys.readouterr().out.startswith("There are no runs in")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:4200x/api", "http://a..b/api", "4200", ""])
+def test_at_an_address_that_is_none_nothing_answers(url):
+    assert not answers(url)
