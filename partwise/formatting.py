@@ -223,7 +223,10 @@ def plain_value(value: Any, depth: int = 0) -> Any:
         if not all(isinstance(key, str) for key in value):
             raise TypeError("a mapping of JSON has texts as keys")
         return {key: plain_value(item, depth + 1) for key, item in value.items()}
-    # A scalar of numpy; the only element of an array would lose that it was one.
-    if getattr(value, "shape", None) == () and isinstance(plain := value.item(), _SCALARS):
+    # A scalar of numpy; the only element of an array would lose that it was one. Times and spans of
+    # time in nanoseconds would be whole numbers.
+    is_time = getattr(getattr(value, "dtype", None), "kind", "") in ("M", "m")
+    is_scalar = getattr(value, "shape", None) == () and not is_time
+    if is_scalar and isinstance(plain := value.item(), _SCALARS):
         return plain
     raise TypeError(f"JSON holds no {type(value).__name__}")

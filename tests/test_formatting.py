@@ -1,8 +1,9 @@
 """Quantities as text: rounded first, and then put into a unit."""
 
+import numpy as np
 import pytest
 
-from partwise.formatting import duration, number, size
+from partwise.formatting import duration, number, plain_value, size
 
 
 @pytest.mark.parametrize(
@@ -27,3 +28,10 @@ def test_a_minute_is_never_sixty_seconds(seconds, text):
 )
 def test_a_size_is_never_a_thousand_of_a_unit_that_has_a_next(size_bytes, text):
     assert size(size_bytes) == text
+
+
+@pytest.mark.parametrize("value", [np.datetime64("2026-01-01", "ns"), np.timedelta64(5, "ns")])
+def test_a_time_is_no_number_of_json(value):
+    assert plain_value(np.int64(5)) == plain_value(np.array(5)) == 5
+    with pytest.raises(TypeError, match=r"JSON holds no (datetime|timedelta)64"):
+        plain_value(value)
