@@ -32,8 +32,8 @@ def open_inputs(
             opened[name] = written[name] = str(given)
             continue
         columns = rows_filter = None
-        if isinstance(given, Mapping) and "columns" in given:
-            columns, rows_filter = given["columns"], given["filter"]
+        if isinstance(given, Mapping) and {"columns", "filter"} & given.keys():
+            columns, rows_filter = given.get("columns"), given.get("filter")
             given = data_of_recipe(given)
         data = resolve_references(open_rows(given), lambda: store)
         source = open_source(data, columns=columns, filter=rows_filter)

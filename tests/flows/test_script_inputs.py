@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from partwise.blocks import RemoteCluster
 from partwise.datasets.registration import register_dataset
 from partwise.errors import InputError, IntegrityError, RunFailedError
 from partwise.flows import run_script
+from partwise.flows.running.script_inputs import open_inputs
 from partwise.runs.run import Run
 from partwise.scripts.inputs import (
     SharedPath,
@@ -288,3 +290,20 @@ def test_what_was_uploaded_is_checked_by_its_checksum(tmp_path: Path, travels: s
     store.write(part, b"changed")
     with pytest.raises(IntegrityError, match=r"a part of the input 'rows', .*, differs from its"):
         found.bring("rows", tmp_path / "node", store)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rows"),
+    [
+        ({"columns": ["b"]}, [{"b": 2}, {"b": 3}]),
+        ({"filter": [["a", ">", 1]]}, [{"a": 2, "b": 3}]),
+        ({"columns": ["a"], "filter": [["b", "<", 3]]}, [{"a": 1}]),
+    ],
+)
+def test_rows_in_a_mapping_may_have_columns_or_a_filter(chosen, rows, tmp_path, local_store):
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"a": [1, 2], "b": [2, 3]}), path)
+    found, written = open_inputs({"x": {"paths": [str(path)], **chosen}}, local_store)
+    assert pa.Table.from_batches(found["x"].batches()).to_pylist() == rows
+    again, _ = open_inputs(written, local_store)
+    assert again["x"].description() == found["x"].description()
