@@ -3,6 +3,7 @@
 It is no run: it makes a version, or nothing.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -20,7 +21,7 @@ from partwise.catalogs.rules import Retire, Rule, TheseKeys
 from partwise.errors import InputError, RunNotFoundError
 from partwise.formatting import counted
 from partwise.planning.comparison import run_of
-from partwise.runs.documents import RunOrigin, sha256_of
+from partwise.runs.documents import RUN_SCHEME, RunOrigin, sha256_of
 from partwise.runs.exports import check_has_models, find_exports, training_of
 from partwise.runs.run import Run
 from partwise.store.store import Store
@@ -115,6 +116,8 @@ def prepare_promotion(
         run = Run.open(comparison, store)
         contest, origin = Contest.of(run), _origin_of(run)
         references = list(contest.references)
+    if exports:
+        _check_exports(exports, references, store)
     newcomers = [_newcomer(each, store, require, exports) for each in references]
     columns = key_columns_of(newcomers[0])
     if base is not None:
@@ -199,6 +202,19 @@ def _newcomer(reference: str, store: Store, require: Require, exports: str) -> p
         with suppress(RunNotFoundError):
             found = find_exports(run, "onnx")
     return champions_of(run, found)
+
+
+def _check_exports(exports: str, references: Sequence[str], store: Store) -> None:
+    """Refuse exports of none of the models that are promoted: they would be passed over."""
+    trained = Run.open(exports, store).document.training_run_id
+    runs = {each.removeprefix(RUN_SCHEME).partition("@")[0] for each in references}
+    if runs.isdisjoint({trained, exports}):
+        what = "no exports" if trained is None else f"exports of {trained!r}"
+        names = " and ".join(map(repr, references))
+        raise InputError(
+            f"exports={exports!r} has {what}, and those of {names} are promoted: "
+            "name the run of export_models that exported these."
+        )
 
 
 def _has_keys(contest: Contest, table: pa.Table) -> bool:

@@ -15,7 +15,7 @@ from partwise.catalogs import commit
 from partwise.catalogs.commit import commit_version
 from partwise.catalogs.documents import Origin, versions_of
 from partwise.catalogs.rows import as_today, champions_of, replaced
-from partwise.catalogs.rules import Retire
+from partwise.catalogs.rules import Everything, Retire
 from partwise.errors import (
     CatalogConflictError,
     CatalogNotFoundError,
@@ -235,6 +235,23 @@ def test_a_promotion_retires_keys_without_rows(local_store) -> None:
         prepare_promotion("sales", local_store, rule, models="first")
     with pytest.raises(CatalogNotFoundError):
         prepare_promotion("shops", local_store, rule)
+
+
+def test_exports_of_other_models_are_refused(local_store) -> None:
+    for name in ("one", "two"):
+        train(local_store, name, FIRST)
+    maker = RunMaker(local_store, "one-onnx", kind="export")
+    maker.identity = dataclasses.replace(maker.identity, models=("run://one",))
+    maker.begin()
+    maker.commit(("a", "DONE", 1.0))
+    maker.end(1)
+    for models, exports, what in (("two", "one-onnx", "exports of 'one'"), ("one", "two", "no")):
+        with pytest.raises(InputError, match=f"exports='{exports}' has {what}.*of '{models}' are"):
+            prepare_promotion("sales", local_store, Everything(), models=models, exports=exports)
+    planned = prepare_promotion(
+        "sales", local_store, Everything(), models="run://one@1", exports="one-onnx"
+    )
+    assert planned.decision.changed == len(FIRST)
 
 
 def test_a_rollback_is_a_new_version_and_leaves_what_is_pinned(local_store) -> None:
