@@ -1,5 +1,6 @@
 """Where rows come from, and go to: files with their keys, databases with their passwords."""
 
+import re
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -122,9 +123,13 @@ class _Database(NamedFields):
     @field_validator("uri")
     @classmethod
     def _has_no_password(cls, uri: str) -> str:
+        _, scheme, rest = uri.partition("://")
         # The last @, since a password may hold others.
-        user, at, _ = uri.partition("://")[2].rpartition("@")
-        if (at and ":" in user) or "password=" in uri:
+        user, at, _ = (rest if scheme else uri).rpartition("@")
+        name, colon, _ = user.partition(":")
+        # Snowflake's have no scheme; and so have paths, and names with values of PostgreSQL.
+        is_name = bool(scheme) or not {"/", "="} & {*name}
+        if (at and colon and is_name) or re.search(r"password\s*=", uri):
             raise ValueError("the URI has a password in it: put it into the field for it.")
         return uri
 

@@ -444,9 +444,14 @@ def test_the_command_line_takes_blocks(blocks, tmp_path, monkeypatch, capsys, wr
 
 def test_blocks_take_no_password_in_their_uri() -> None:
     for kind, names in ((QueryBlock, {"query": "t"}), (TableBlock, {"table": "t"})):
-        for uri in ("postgresql://u:canary@h/db", "postgresql://u@h/db?password=canary"):
+        for uri in (
+            *("postgresql://u:canary@h/db", "postgresql://u@h/db?password=canary"),
+            *("u:c@nary@account/db", "host=h password = canary"),
+        ):
             with pytest.raises(InputError, match="the URI has a password in it"):
                 kind(uri=uri, **names)
+        for uri in ("u@account/db", "data/a:b@c.db", "host=h options=-cx:y user=u@h"):
+            assert kind(uri=uri, **names).uri == uri
         with pytest.raises(InputError, match=r"asterisks.*'query-block/prod'"):
             kind(uri="postgresql://u@h/db", password="********", **names)
 
