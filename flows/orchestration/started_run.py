@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar, cast, get_arg
 
 import cloudpickle
 
+from partwise.blocks import StoreBlock
 from partwise.errors import (
     FunctionError,
     PartwiseError,
@@ -27,7 +28,7 @@ from partwise.errors import (
 )
 from partwise.flows.orchestration.endings import cancelled
 from partwise.flows.orchestration.notebook import LIVE_LINE_S, LiveLine
-from partwise.flows.orchestration.saved_blocks import open_store
+from partwise.flows.orchestration.saved_blocks import names_block, open_store
 from partwise.flows.orchestration.started_process import (
     ARGUMENTS,
     CALL,
@@ -42,6 +43,7 @@ from partwise.redaction import without_secrets
 from partwise.runs.pipeline import Pipeline, Stage, stage_run_id
 from partwise.runs.progress import RunProgress
 from partwise.runs.run import Run
+from partwise.store.store import Store
 
 if TYPE_CHECKING:
     from partwise.flows.orchestration.block_parameters import StoreParameter
@@ -72,6 +74,9 @@ class StartedRun(Generic[R]):
     def __init__(self, flow: str, arguments: Mapping[str, Any]) -> None:
         self.run_id: str = arguments["run_id"]
         self._store: StoreParameter = arguments.get("store", "artifacts")
+        if not (isinstance(self._store, StoreBlock) or names_block(self._store, StoreBlock)):
+            # As it is meant now: the caller may go to another folder meanwhile.
+            self._store = Store.parse(self._store).url
         self._run_ids = [self.run_id]
         if flow == "model_pipeline":
             stages = reversed(get_args(Stage))

@@ -384,6 +384,15 @@ def test_a_run_is_waited_for_from_elsewhere(started, given, capfd) -> None:
     assert run.wait() is RunStatus.SUCCESS
 
 
+def test_its_store_is_that_of_the_folder_it_was_started_in(started, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    work = started(lambda data, context: None, store="mine", run_id="moved")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert work.wait(60) is RunStatus.SUCCESS
+    assert work.progress() is not None
+
+
 def test_a_killed_process_is_said_to_be(started, given) -> None:
     work = started(run_id="r")
     wait_until(lambda: has_committed("r", given["store"]), "nothing is committed")
