@@ -184,17 +184,24 @@ def names_secret(name: str) -> bool:
 def masked(value: Any) -> Any:
     """Return a value with `without_secrets` of each text in it, in lists, tuples and dicts too.
 
-    A text that a dict has under the name of a secret is masked as a whole.
+    A text that a dict has under the name of a secret is masked as a whole, and so are those of a
+    list there.
     """
     if isinstance(value, str):
         return without_secrets(value)
     if isinstance(value, Mapping):
-        return {
-            masked(key): MASK
-            if isinstance(item, str) and item and isinstance(key, str) and names_secret(key)
-            else masked(item)
-            for key, item in value.items()
-        }
+        return {masked(key): _masked_under(key, item) for key, item in value.items()}
     if isinstance(value, list):
         return [masked(item) for item in value]
     return tuple(masked(item) for item in value) if isinstance(value, tuple) else value
+
+
+def _masked_under(key: Any, item: Any) -> Any:
+    if not isinstance(key, str) or not isinstance(item, str | list | tuple):
+        return masked(item)
+    if item and names_secret(key):
+        if isinstance(item, str):
+            return MASK
+        hidden = [_masked_under(key, each) for each in item]
+        return hidden if isinstance(item, list) else tuple(hidden)
+    return masked(item)

@@ -15,6 +15,7 @@ SECRET = "hunter2-blue"
 
 SECRETS = {
     "arguments by name": {"api-key": SECRET, "depth": 3},
+    "arguments by name, of several values": {"api-keys": ["0", SECRET]},
     "arguments": ["--depth", "3", "--password", SECRET],
     "arguments of one word": ["--depth=3", f"--password={SECRET}"],
     "arguments with a URL": [f"postgresql://me:{SECRET}@db/shop"],
