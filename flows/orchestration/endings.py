@@ -88,7 +88,12 @@ class Masking(logging.Filter):
         if isinstance(error, PartwiseError) and not os.environ.get("PARTWISE_DEBUG"):
             record.msg, record.args = f"{type(error).__name__}: {error}", None
             record.exc_info = record.exc_text = None
-        record.msg, record.args = without_secrets(record.getMessage()), None
+        try:
+            said = record.getMessage()
+        except Exception as unsaid:  # A message that does not fit what it is about.
+            where = f"{record.pathname}:{record.lineno}"
+            said = f"what {where} logs cannot be said: {type(unsaid).__name__}: {unsaid}"
+        record.msg, record.args = without_secrets(said), None
         if record.exc_info:
             text = logging.Formatter().formatException(record.exc_info)
             # A formatter that finds this text makes none of its own.

@@ -1,5 +1,6 @@
 """How the end of a run becomes an error that explains itself."""
 
+import logging
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import create_autospec
@@ -9,7 +10,7 @@ import pytest
 
 from partwise.errors import RunFailedError
 from partwise.flows.cli.exit_codes import FAILURE, INTERRUPTED, PARTIAL_FAILURE, SUCCESS
-from partwise.flows.orchestration.endings import result_of
+from partwise.flows.orchestration.endings import Masking, result_of
 from partwise.flows.orchestration.states import state_of
 from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
@@ -56,3 +57,15 @@ def test_the_docs_have_each_status_with_its_state_and_exit_code() -> None:
         kind = f", of the type {state.type.value.capitalize()}"
         plain = state.name.lower() == state.type.value.lower()
         assert (shown, int(exit_code)) == (f"{state.name}{'' if plain else kind}", code)
+
+
+def test_a_message_that_does_not_fit_its_arguments_ends_no_flow(caplog) -> None:
+    log = logging.getLogger("a-flow")
+    log.addFilter(masking := Masking())
+    try:
+        log.error("%d keys", "password=hunter2hunter")
+    finally:
+        log.removeFilter(masking)
+    assert f"what {__file__}:" in caplog.text
+    assert "cannot be said: TypeError: %d format" in caplog.text
+    assert "hunter2" not in caplog.text
