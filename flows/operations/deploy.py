@@ -46,7 +46,7 @@ from partwise.flows.operations.automations import OURS, crash_automation, save_a
 from partwise.flows.operations.notifications import Notification, notifications_of
 from partwise.flows.operations.project_file import deployments_of, pool_of
 from partwise.flows.orchestration.announcement import DEPLOYMENT_LABEL
-from partwise.flows.orchestration.server_client import server_client
+from partwise.flows.orchestration.server_client import every, server_client
 from partwise.formatting import did_you_mean, shortened
 from partwise.redaction import without_secrets
 from partwise.scripts.infrastructure import CONTAINER_POOLS
@@ -208,7 +208,7 @@ def deploy(
         # A user who has switched it off had a reason.
         save_automation(client, crash_automation(), keeps_switch=True)
         of_flows = FlowFilter(id=FlowFilterId(any_=[one.flow_id for one in deployed]))
-        names = {flow.id: flow.name for flow in client.read_flows(flow_filter=of_flows)}
+        names = {flow.id: flow.name for flow in every(client.read_flows, flow_filter=of_flows)}
         done = [_describe(client, one, names[one.flow_id]) for one in deployed]
         return [replace(one, awaits_unknown=_unknown(client, project, one, done)) for one in done]
 
@@ -331,7 +331,7 @@ def _ours(client: SyncPrefectClient, project: ProjectFile) -> list[DeploymentRes
     chosen = DeploymentFilter(name=DeploymentFilterName(any_=names))
     found = {
         places[deployment.entrypoint or "", deployment.name]: deployment
-        for deployment in client.read_deployments(deployment_filter=chosen)
+        for deployment in every(client.read_deployments, deployment_filter=chosen)
         if (deployment.entrypoint or "", deployment.name) in places
     }
     return [found[place] for place in sorted(found)]
@@ -446,10 +446,9 @@ def free_flow_runs(api_url: str, pool: str, worker: str) -> list[str]:
             for found in client.read_workers_for_work_pool(pool)
         ):
             return []
-        runs = client.read_flow_runs(
-            flow_run_filter=chosen,
-            work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[pool])),
-        )
+        of_pool = WorkPoolFilter(name=WorkPoolFilterName(any_=[pool]))
+        # All of them first: each that waits again is no longer among them.
+        runs = list(every(client.read_flow_runs, flow_run_filter=chosen, work_pool_filter=of_pool))
         for run in runs:
             waits: State[Any] = Scheduled(
                 scheduled_time=run.expected_start_time,

@@ -24,6 +24,7 @@ from prefect.events.filters import EventFilter, EventNameFilter, EventOccurredFi
 from prefect.events.schemas.events import ReceivedEvent
 
 from partwise.flows.orchestration.announcement import DEPLOYMENT_LABEL, RUN_COMPLETED, WITHOUT_RUN
+from partwise.flows.orchestration.server_client import every
 from partwise.outcomes import RunStatus
 
 NO_DEPLOYMENT = "none"
@@ -140,7 +141,7 @@ class ServerWatch:
             expected_start_time=FlowRunFilterExpectedStartTime.model_validate({"before_": now}),
         )
         oldest_first = FlowRunSort.EXPECTED_START_TIME_ASC
-        runs = self._client.read_flow_runs(flow_run_filter=chosen, sort=oldest_first)
+        runs = list(every(self._client.read_flow_runs, flow_run_filter=chosen, sort=oldest_first))
         if not self._names or any(run.deployment_id not in self._names for run in runs):
             self._names = _deployments(self._client)
         counts: Counter[tuple[str, ...]] = Counter()
@@ -171,9 +172,9 @@ def _events(client: SyncPrefectClient, since: datetime) -> Iterator[ReceivedEven
 
 def _deployments(client: SyncPrefectClient) -> dict[UUID | None, str]:
     """Return their names. They come with the schemas of their forms, which takes half a second."""
-    flows = {flow.id: flow.name for flow in client.read_flows()}
+    flows = {flow.id: flow.name for flow in every(client.read_flows)}
     names: dict[UUID | None, str] = {None: NO_DEPLOYMENT}
-    for one in client.read_deployments():
+    for one in every(client.read_deployments):
         names[one.id] = f"{flows.get(one.flow_id)}/{one.name}"
     return names
 

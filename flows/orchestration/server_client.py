@@ -1,7 +1,8 @@
 """Asking a Prefect server, and what that raises where there is no answer."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -9,6 +10,8 @@ from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from partwise.errors import ServiceError
+
+T = TypeVar("T")
 
 NO_ANSWER = (httpx.HTTPError, PrefectHTTPStatusError)
 """What a client raises of a server that is away, or refuses."""
@@ -29,3 +32,11 @@ def server_client(api_url: str, failed: str) -> Iterator[SyncPrefectClient]:
                 yield client
         except NO_ANSWER as error:
             raise ServiceError(f"The Prefect server at {api_url} {failed}: {error}") from error
+
+
+def every(read: Callable[..., Sequence[T]], **chosen: Any) -> Iterator[T]:
+    """Yield all that a method of a client reads: a server answers with 200 of them at a time."""
+    offset = 0
+    while page := read(**chosen, offset=offset):
+        yield from page
+        offset += len(page)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -109,6 +110,17 @@ def test_it_tells_how_runs_ended_and_what_is_due(deployed, tmp_path) -> None:
     assert (store.url,) in disk
     assert found["partwise_prefect_database_bytes"] == {(): 100.0}
     assert found["partwise_scrape_errors"] == {("prefect",): 0.0, ("disk",): 0.0}
+
+
+def test_what_is_due_is_counted_also_where_a_server_answers_with_a_part(deployed, monkeypatch):
+    client, deployment_id, name = deployed
+    for _ in range(3):
+        begin(client, deployment_id, 60)
+    for read in ("read_flow_runs", "read_deployments", "read_flows"):
+        monkeypatch.setattr(client, read, partial(getattr(client, read), limit=2))
+    view = ServerWatch(client).look()
+    assert sum(count for (of, _), count in view.flow_runs.items() if of == name) == 3
+    assert view.lags[name] == pytest.approx(3600, abs=300)
 
 
 def end(status: str, seconds: float, **counts: int) -> RunEnd:
