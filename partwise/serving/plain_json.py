@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from partwise.errors import ColumnError, InputError
+from partwise.errors import ColumnError
 from partwise.formatting import shortened
 from partwise.serving.arrow_streams import from_stream
 from partwise.serving.errors import RequestError, VersionNotServedError
@@ -60,13 +60,12 @@ def read_json_rows(body: bytes, max_rows: int) -> PredictRequest:
         raise RequestError("rows is missing: a list with an object for each row.")
     check_rows(len(rows), max_rows)
     first = rows[0]
-    if type(first) is not dict:
-        raise RequestError("Row 0 is no object: send {column: value}.")
-    names = first.keys()
     for place, row in enumerate(rows):
-        if type(row) is not dict or row.keys() != names:
+        if type(row) is not dict:
+            raise RequestError(f"Row {place} is no object: send {{column: value}}.")
+        if row.keys() != first.keys():
             raise _unlike(place, row, first)
-    columns = {name: [row[name] for row in rows] for name in names}
+    columns = {name: [row[name] for row in rows] for name in first}
     for name, values in columns.items():
         if not _SCALARS.issuperset(map(type, values)):
             raise RequestError(
@@ -103,10 +102,8 @@ def _request(
     return PredictRequest(columns=columns, n_rows=n_rows, fields=fields, version=version)
 
 
-def _unlike(place: int, row: Any, first: Mapping[str, Any]) -> InputError:
+def _unlike(place: int, row: Mapping[str, Any], first: Mapping[str, Any]) -> ColumnError:
     """Return the error for a row that has other columns than the first."""
-    if type(row) is not dict:
-        return RequestError(f"Row {place} is no object: send {{column: value}}.")
     name = next(name for name in (*first, *row) if (name in row) != (name in first))
     verb = "lacks" if name in first else "has"
     return ColumnError(

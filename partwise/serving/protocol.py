@@ -81,15 +81,12 @@ def question_of(
     """Return what is asked of rows; the fields may have `key`, `on_missing` and `extra`.
 
     Raises:
-        RequestError: A field has a value that it cannot have.
+        InputError: A field has a value that it cannot have.
         KeyClassError: The key is of another class than its column.
     """
     key = fields.get("key", ONLY)
     key = key if key is ONLY else key_of_json(key, key_columns)
     policies = {name: fields[name] for name in POLICIES if name in fields}
-    for name, value in policies.items():
-        if value not in (choices := POLICIES[name]):
-            raise RequestError(f"{name} is to be {' or '.join(map(repr, choices))}.")
     return Question(columns=columns, n_rows=n_rows, key=key, **policies)
 
 
@@ -147,8 +144,10 @@ def _read_id(found: Mapping[str, Any]) -> str | None:
 
 def _read_outputs(found: Mapping[str, Any]) -> tuple[str, ...]:
     given = found.get("outputs")
+    if given is not None and type(given) is not list:
+        raise RequestError("outputs is to be a list.")
     names: list[str] = []
-    for each in () if given is None else _list(given, "outputs"):
+    for each in given or ():
         if type(name := _object(each, "An output").get("name")) is not str:
             raise RequestError("An output has no name: send its name as text.")
         names.append(name)
@@ -161,13 +160,6 @@ def _object(found: Any, what: str) -> dict[str, Any]:
     if type(found) is not dict:
         raise RequestError(f"{what} is to be an object.")
     return found
-
-
-def _list(found: Any, what: str) -> Sequence[Any]:
-    if type(found) not in (list, tuple):
-        raise RequestError(f"{what} is to be a list.")
-    checked: Sequence[Any] = found
-    return checked
 
 
 def _read_input(given: Any, max_rows: int) -> tuple[str, int, Sequence[Any]]:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.errors import InputError
+from partwise.formatting import shortened
 from partwise.runs.run import ONLY
 from partwise.tables.keys.partition_keys import Key
 
@@ -45,7 +46,8 @@ class Question:
         """
         for name, choices in POLICIES.items():
             if (value := getattr(self, name)) not in choices:
-                raise InputError(f"{name} is {value!r}: it is {' or '.join(map(repr, choices))}.")
+                shown = shortened(repr(value), 80)
+                raise InputError(f"{name} is {shown}: it is {' or '.join(map(repr, choices))}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
