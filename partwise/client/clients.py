@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from partwise.client.exchange import (
     Body,
-    Exchange,
     Outcome,
     Response,
     UnansweredError,
@@ -71,9 +70,6 @@ class _Settings:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
 
-    def _exchange(self) -> Exchange:
-        return exchange(self._timeout_s, self._retries)
-
     def _request(self, http: Any, body: Body, timeout_s: float) -> httpx.Request:
         request: httpx.Request = http.build_request(
             "POST",
@@ -125,7 +121,7 @@ class Client(_Settings):
             UnansweredError: The server was not reached, or does not answer this client.
         """
         body = body_of(rows, key, version, on_missing, extra)
-        steps = self._exchange()
+        steps = exchange(self._timeout_s, self._retries)
         step = next(steps)
         try:
             while True:
@@ -183,7 +179,7 @@ class AsyncClient(_Settings):
     ) -> pa.Table:
         """Predict rows, in their order, as `Client.predict` does; and raise what it raises."""
         body = body_of(rows, key, version, on_missing, extra)
-        steps = self._exchange()
+        steps = exchange(self._timeout_s, self._retries)
         step = next(steps)
         try:
             while True:

@@ -124,14 +124,7 @@ def _described(error: PartwiseError) -> tuple[int, str]:
 
 
 class Handlers:
-    """The routes of a predictor.
-
-    Args:
-        predictor: Answers.
-        options: The limits.
-        metrics: What is counted.
-        kept: Keeps requests.
-    """
+    """The routes of a predictor."""
 
     def __init__(
         self,

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
 
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -34,29 +33,15 @@ Observe = Callable[[str, int, float], None]
 
 
 class Gatekeeper:
-    """An ASGI app around another one: what it refuses does not reach the app.
+    """An ASGI app around another one: what it refuses does not reach the app."""
 
-    Args:
-        app: Answers what is let through.
-        options: The API key and the limits.
-        observe: Is told of each request.
-        write_line: Takes the lines of the access log.
-    """
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        options: ServerOptions,
-        observe: Observe,
-        write_line: Callable[[bytes], Any] | None = None,
-    ) -> None:
+    def __init__(self, app: ASGIApp, options: ServerOptions, observe: Observe) -> None:
         self._app = app
         self._most = options.max_body_bytes
         self._held = 0
         self._api_key = options.api_key.encode()
         self._logs = options.access_log
         self._observe = observe
-        self._write_line = write_line or _to_stdout
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request, or pass it on; then write down what became of it."""
@@ -140,9 +125,9 @@ class Gatekeeper:
             "path": visible(scope["path"][:_LONGEST_LOGGED]),
             "status": status,
             "ms": round(1000 * seconds, 3),
-            **scope.get("partwise.log", {}),
         }
-        self._write_line(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+        sys.stdout.buffer.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+        sys.stdout.buffer.flush()
 
 
 @lru_cache(64)
@@ -150,11 +135,6 @@ def _names_loopback(host: bytes) -> bool:
     """Whether the header Host names this machine as only this machine does."""
     found = _HOST.fullmatch(host.decode("latin-1"))
     return found is not None and is_loopback(found[1] or found[2])
-
-
-def _to_stdout(line: bytes) -> None:
-    sys.stdout.buffer.write(line)
-    sys.stdout.buffer.flush()
 
 
 async def send_error(send: Send, status: int, sentence: str, kind: str = "") -> None:

@@ -91,13 +91,7 @@ def check_may_be_kept(columns: Sequence[KeyColumn]) -> None:
 
 
 class KeptRequests:
-    """Keeps requests in files of a store until it is closed.
-
-    Args:
-        store: Where they are kept.
-        name: Of the model that is served.
-        options: How many.
-    """
+    """Keeps requests of a model in files of a store until it is closed."""
 
     def __init__(self, store: Store, name: str, options: KeepOptions) -> None:
         self.rows = 0

@@ -4,7 +4,6 @@ All of it is as it was when it was opened. A new version is another value, so th
 the one that it began with.
 """
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -79,7 +78,7 @@ class Level:
             names = partition_ids.slice(start, _AT_ONCE).to_pylist()
             self._row_of.update(zip(names, range(start, start + len(names)), strict=True))
         self.models = models.select(_READ)
-        self._places: OrderedDict[str, Place] = OrderedDict()
+        self._places: dict[str, Place] = {}
 
     def __len__(self) -> int:
         return len(self._row_of)

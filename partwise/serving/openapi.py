@@ -116,9 +116,9 @@ def _about_models(name: str, version: int) -> Json:
 def _questions(name: str, version: int, columns: Sequence[Mapping[str, Any]], key: Any) -> Json:
     """Return the routes that predict."""
     parameters = {} if key is None else {"parameters": {"key": key}}
-    inputs = [
-        {**_plain(column), "shape": [1], "data": [_example(column)]} for column in columns
-    ] or [{"name": "price", "datatype": "FP64", "shape": [1], "data": [1.5]}]
+    inputs = [{**column, "shape": [1], "data": [_example(column)]} for column in columns] or [
+        {"name": "price", "datatype": "FP64", "shape": [1], "data": [1.5]}
+    ]
     row = {column["name"]: _example(column) for column in columns} or {"price": 1.5}
     rows = {"rows": [row], **({} if key is None else {"key": key})}
     found = {
@@ -179,10 +179,6 @@ def _model_paths(name: str, version: int) -> list[tuple[str, list[Json]]]:
 
 def _name_parameter(name: str) -> Json:
     return {"name": "name", "in": "path", "required": True, "schema": {"const": name}}
-
-
-def _plain(column: Mapping[str, Any]) -> Json:
-    return {"name": column["name"], "datatype": column["datatype"]}
 
 
 def _example(column: Mapping[str, Any]) -> Any:

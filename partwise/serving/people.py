@@ -34,12 +34,7 @@ T = TypeVar("T")
 
 
 class PeopleHandlers:
-    """The routes for people of a predictor.
-
-    Args:
-        predictor: Answers.
-        options: Its limits, and whether there is an API key.
-    """
+    """The routes for people of a predictor."""
 
     def __init__(self, predictor: Predictor, options: ServerOptions) -> None:
         self._predictor = predictor

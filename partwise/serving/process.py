@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from partwise.serving.served import PredictorOptions
 
 _FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+"""Names the folder in which all processes count."""
 _DOES_NOT_START = 3
 """The exit code by which uvicorn knows that another process would not start either."""
 _LOG = logging.getLogger("uvicorn.error")
@@ -109,7 +109,12 @@ def serve(service: Service) -> bool:
     import uvicorn
 
     if service.options.processes > 1:
-        with _folder_of_metrics():
+        with (
+            tempfile.TemporaryDirectory(
+                prefix="partwise-metrics-", ignore_cleanup_errors=True
+            ) as folder,
+            variables_set({_FOLDER_VARIABLE: folder}),
+        ):
             return _serve_by_several(service)
     server = uvicorn.Server(_config(service.app, service.options))
     with _unless_taken(service.options):
@@ -180,17 +185,6 @@ def _unless_taken(options: ServerOptions) -> Iterator[None]:
             f"Port {options.port} of {options.host} cannot be listened at: end what listens there, "
             "or pass another port."
         ) from error
-
-
-@contextmanager
-def _folder_of_metrics() -> Iterator[None]:
-    """Have processes that are started count in one folder."""
-    folder = tempfile.mkdtemp(prefix="partwise-metrics-")
-    try:
-        with variables_set({_FOLDER_VARIABLE: folder}):
-            yield
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _check_installed() -> None:
