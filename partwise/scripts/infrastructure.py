@@ -190,11 +190,7 @@ class Infrastructure(FormSettings):
 
     def given(self) -> dict[str, Any]:
         """Return the settings that were given, by their names."""
-        return {
-            name: getattr(self, name)
-            for name, field in type(self).model_fields.items()
-            if getattr(self, name) != field.default
-        }
+        return self.model_dump(exclude_defaults=True)
 
 
 def is_work_pool(cluster: object) -> TypeGuard[str]:

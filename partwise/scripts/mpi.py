@@ -29,7 +29,6 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from partwise.errors import MpiError, PeerLostError
@@ -136,12 +135,7 @@ class _MpiRank:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
     def watch(self, pid: int) -> None:

@@ -59,7 +59,6 @@ class Snapshot:
     """A tar file, compressed by gzip."""
     name: str
     """Where it lies, relative to the folder of its run."""
-    files: int
 
 
 def snapshot_name(sha256: str) -> str:
@@ -79,7 +78,7 @@ def take_snapshot(directory: Path) -> Snapshot:
             f"source_directory={str(directory)!r}: there is no such folder; name the one that the "
             "script is in."
         )
-    paths = list(_files_of(directory))
+    paths = list(_walk(directory, "", [("", GitIgnoreSpec.from_lines(_ALWAYS_IGNORED))]))
     _check_size(directory, paths)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -90,7 +89,6 @@ def take_snapshot(directory: Path) -> Snapshot:
         content=gzip.compress(plain, compresslevel=1, mtime=0),
         # Not of the compressed bytes, which are others where zlib is another one.
         name=snapshot_name(hashlib.sha256(plain).hexdigest()),
-        files=len(paths),
     )
 
 
@@ -144,13 +142,8 @@ def _opened(content: bytes, name: str) -> Iterator[tuple[tarfile.TarFile, list[t
         raise IntegrityError(f"The snapshot {name} cannot be unpacked: {error}.") from error
 
 
-def _files_of(directory: Path) -> Iterator[Path]:
-    """Yield the files and links of a folder that are not ignored, in the order of their names."""
-    always = [("", GitIgnoreSpec.from_lines(_ALWAYS_IGNORED))]
-    yield from _walk(directory, "", always)
-
-
 def _walk(root: Path, folder: str, rules: list[tuple[str, GitIgnoreSpec]]) -> Iterator[Path]:
+    """Yield the files and links of a folder that are not ignored, in the order of their names."""
     here = root / folder
     rules = [*rules, *_rules_of(here, folder)]
     if folder.count("/") > _DEEPEST:

@@ -140,11 +140,7 @@ def check_placeholders(texts: Mapping[str, str], inputs: Mapping[str, Any]) -> N
 
 def _filled(text: str, places: Mapping[str, str]) -> str:
     """Return a text with paths in place of the placeholders; an empty one where there is none."""
-
-    def replace(match: re.Match[str]) -> str:
-        return places.get(match[1], "")
-
-    return _PLACEHOLDER.sub(replace, text)
+    return _PLACEHOLDER.sub(lambda match: places.get(match[1], ""), text)
 
 
 def _filled_in_shell(line: str, places: Mapping[str, str]) -> str:
