@@ -82,7 +82,7 @@ def open_environment(resolved: ResolvedEnvironment | None) -> BuiltEnvironment:
     if resolved is None:
         return BuiltEnvironment()
     if not resolved.is_own:
-        return BuiltEnvironment(python=sys.executable, site_packages="")
+        return BuiltEnvironment(python=sys.executable)
     _check_machine(resolved)
     entry = environments_folder() / _entry_name(resolved)
     while True:
@@ -92,11 +92,9 @@ def open_environment(resolved: ResolvedEnvironment | None) -> BuiltEnvironment:
         places = find_places(entry) if read_document(entry) else None
         if places is not None:
             note_use(entry)
+            python, packages = places
             return BuiltEnvironment(
-                python=places.python,
-                site_packages=places.site_packages,
-                entry=entry,
-                _descriptor=descriptor,
+                python=python, site_packages=packages, entry=entry, _descriptor=descriptor
             )
         os.close(descriptor)
         _build(resolved, entry)

@@ -48,16 +48,6 @@ class BuiltDocument(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreePlaces:
-    """Where in an environment is what processes start from."""
-
-    python: str
-    """Its interpreter."""
-    site_packages: str
-    """The folder of its packages."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CachedEnvironment:
     """An environment on this machine's disk."""
 
@@ -91,8 +81,8 @@ def read_document(entry: Path) -> BuiltDocument | None:
         return None
 
 
-def find_places(entry: Path) -> TreePlaces | None:
-    """Return where the interpreter and the packages of an entry are; None: it has none.
+def find_places(entry: Path) -> tuple[str, str] | None:
+    """Return the paths of an entry's interpreter and of its packages' folder; None: it has none.
 
     They are looked for, as the entry is this user's own, and not read from `complete.json`, which
     could name any others.
@@ -101,7 +91,7 @@ def find_places(entry: Path) -> TreePlaces | None:
     folders = sorted((entry / TREE).glob("lib/python3*/site-packages"))
     if not python.exists() or not folders:
         return None
-    return TreePlaces(python=str(python), site_packages=str(folders[0]))
+    return str(python), str(folders[0])
 
 
 def write_document(entry: Path, document: BuiltDocument) -> None:

@@ -8,7 +8,7 @@ without a project: what a project says of uv would count on the driver only.
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import uv
@@ -30,10 +30,10 @@ class PackageSources:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(...)"
 
-    def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
+    def variables(self) -> dict[str, str]:
         """Return the variables that tell uv the same, with what stands in them already."""
-        places = [*self.find_links, environ.get("UV_FIND_LINKS", "")]
-        indexes = [*self.extra_index_urls, environ.get("UV_INDEX", "")]
+        places = [*self.find_links, os.environ.get("UV_FIND_LINKS", "")]
+        indexes = [*self.extra_index_urls, os.environ.get("UV_INDEX", "")]
         # Not as arguments, which other users of a machine see: an address may have a password.
         given = {"UV_FIND_LINKS": ",".join(filter(None, places))}
         if not self.no_index:
@@ -57,7 +57,6 @@ def run_uv(
     *,
     text: str = "",
     inherited: Sequence[int] = (),
-    environ: Mapping[str, str] = os.environ,
 ) -> None:
     """Run uv to its end.
 
@@ -66,7 +65,7 @@ def run_uv(
     Raises:
         UvError: It failed.
     """
-    variables = {**environ, **sources.variables(environ), "NO_COLOR": "1", "UV_NO_PROGRESS": "1"}
+    variables = {**os.environ, **sources.variables(), "NO_COLOR": "1", "UV_NO_PROGRESS": "1"}
     # They would have it look at another Python than the one that it is given.
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME"):
         variables.pop(name, None)
