@@ -1,10 +1,9 @@
 """What the estimators of boosted trees share: each fit is a call of `train_distributed`."""
 
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from partwise.compat.snowflake.stages import own_rows
 from partwise.connector.data_connector import DataConnector
@@ -24,7 +23,7 @@ class BoostingScalingConfig:
     use_gpu: bool | None = None
 
 
-class BoostingEstimator(ABC):
+class BoostingEstimator:
     """One model of boosted trees on all rows.
 
     Args:
@@ -33,6 +32,13 @@ class BoostingEstimator(ABC):
         params: The library's own parameters.
         scaling_config: How many workers train.
     """
+
+    _kind: ClassVar[type[Any]]
+    """The trainer of partwise."""
+    _rounds_name: ClassVar[str]
+    """What the library calls the most rounds."""
+    _stopping_name: ClassVar[str]
+    """What it calls the rounds without progress after which it stops."""
 
     def __init__(
         self,
@@ -46,9 +52,15 @@ class BoostingEstimator(ABC):
         self._booster: Any = None
         self._rounds: Mapping[str, list[float]] = {}
 
-    @abstractmethod
     def _trainer(self, settings: dict[str, Any], features: list[str], label: str) -> Any:
-        """Return the trainer of partwise."""
+        rounds = settings.pop("n_estimators")
+        return self._kind(
+            rounds=settings.pop(self._rounds_name, rounds),
+            early_stopping_rounds=settings.pop(self._stopping_name, None),
+            features=tuple(features),
+            label=label,
+            params=settings,
+        )
 
     def fit(
         self,

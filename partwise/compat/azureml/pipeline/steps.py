@@ -1,7 +1,7 @@
 """A parallel run: a script that is called for each mini-batch of rows or files."""
 
 import warnings
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,6 @@ class ParallelRunStep:
     side_inputs: Any = None
     arguments: list[Any] | None = None
     allow_reuse: bool = True
-    _: KW_ONLY
 
     def __post_init__(self) -> None:
         if self.side_inputs:

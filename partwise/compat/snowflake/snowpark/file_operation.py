@@ -49,19 +49,15 @@ class FileOperation(Partial):
         Where two of them have one name, as of `COPY INTO ... PARTITION BY`, all stay in their
         folders below it.
         """
-        there = self._existing(stage_location)
+        there = self._folder_of(stage_location)
+        if not there.exists():
+            raise InputError(f"There is no {stage_location!r}: that is {there} here.")
         files = sorted(each for each in there.rglob("*") if each.is_file()) or [there]
         target = Path(target_directory.removeprefix("file://"))
         names = [each.name for each in files]
         if len({*names}) < len(names):
             names = [each.relative_to(there).as_posix() for each in files]
         return [_copied(each, target, name, True) for each, name in zip(files, names, strict=True)]
-
-    def _existing(self, location: str) -> Path:
-        path = self._folder_of(location)
-        if not path.exists():
-            raise InputError(f"There is no {location!r}: that is {path} here.")
-        return path
 
 
 def _copied(source: Path, folder: Path, name: str, overwrite: bool) -> Row:

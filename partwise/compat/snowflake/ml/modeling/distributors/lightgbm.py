@@ -14,6 +14,10 @@ LightGBMScalingConfig = BoostingScalingConfig
 class LightGBMEstimator(BoostingEstimator):
     """One LightGBM model on all rows; `BoostingEstimator` says what it takes."""
 
+    _kind = DistributedLightGBM
+    _rounds_name = "num_iterations"
+    _stopping_name = "early_stopping_round"
+
     def __init__(
         self,
         n_estimators: int = 100,
@@ -23,15 +27,3 @@ class LightGBMEstimator(BoostingEstimator):
     ) -> None:
         # By first names, so that an alias in `params` overrides both.
         super().__init__(n_estimators, objective, lightgbm_names(params or {}), scaling_config)
-
-    def _trainer(
-        self, settings: dict[str, Any], features: list[str], label: str
-    ) -> DistributedLightGBM:
-        rounds = settings.pop("n_estimators")
-        return DistributedLightGBM(
-            rounds=settings.pop("num_iterations", rounds),
-            early_stopping_rounds=settings.pop("early_stopping_round", None),
-            features=tuple(features),
-            label=label,
-            params=settings,
-        )

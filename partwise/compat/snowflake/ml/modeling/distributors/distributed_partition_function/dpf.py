@@ -10,7 +10,6 @@ import partwise.connector.data_connector as our_data
 from partwise.compat.snowflake.ml.data.data_connector import DataConnector
 from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_function.dpf_run import (  # noqa: E501
     DPFRun,
-    check_on_existing,
 )
 from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_function.entities import (  # noqa: E501
     ExecutionOptions,
@@ -116,7 +115,10 @@ class DPF:
         on_existing_artifacts: str,
         options: ExecutionOptions | OwnExecutionOptions | None,
     ) -> DPFRun:
-        check_on_existing(on_existing_artifacts)
+        if on_existing_artifacts not in ("error", "overwrite"):
+            raise InputError(
+                f'on_existing_artifacts is "error" or "overwrite", not {on_existing_artifacts!r}.'
+            )
         if on_existing_artifacts == "error":
             refuse_existing(run_id, self._store)
         flow, settings = self._call()

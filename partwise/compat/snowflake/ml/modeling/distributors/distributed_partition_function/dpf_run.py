@@ -4,13 +4,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from partwise.compat.snowflake.ml.modeling.distributors.distributed_partition_function import (
     partition_context,
 )
 from partwise.compat.snowflake.stages import stage_store
-from partwise.errors import InputError, RunCancelledError, RunFailedError, RunNotFoundError
+from partwise.errors import RunCancelledError, RunFailedError, RunNotFoundError
 from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.runs.key_texts import key_texts
 from partwise.runs.ledger import KEY_PREFIX
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _SHOWN = {PartitionStatus.SKIPPED: PartitionStatus.DONE}
 _SHOWN_OF_RUN = {RunStatus.SKIPPED: RunStatus.SUCCESS}
-
-Self = TypeVar("Self", bound="DPFRun")
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ class DPFRun:
         self._work = work
 
     @classmethod
-    def restore_from(cls: type[Self], run_id: str, stage_name: str) -> Self:
+    def restore_from(cls, run_id: str, stage_name: str) -> Self:
         """Return a run of a stage, only to be read.
 
         Raises:
@@ -174,13 +172,3 @@ class DPFRun:
             return Run.open(self.run_id, self._store)
         except RunNotFoundError:
             return None
-
-
-def check_on_existing(value: str) -> None:
-    """Refuse what theirs do not know.
-
-    Raises:
-        InputError: It is neither "error" nor "overwrite".
-    """
-    if value not in ("error", "overwrite"):
-        raise InputError(f'on_existing_artifacts is "error" or "overwrite", not {value!r}.')

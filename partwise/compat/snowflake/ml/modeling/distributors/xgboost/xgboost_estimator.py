@@ -14,6 +14,10 @@ XGBScalingConfig = BoostingScalingConfig
 class XGBEstimator(BoostingEstimator):
     """One XGBoost model on all rows; `BoostingEstimator` says what it takes."""
 
+    _kind = DistributedXGBoost
+    _rounds_name = "num_boost_round"
+    _stopping_name = "early_stopping_rounds"
+
     def __init__(
         self,
         n_estimators: int = 100,
@@ -28,18 +32,6 @@ class XGBEstimator(BoostingEstimator):
                 "train_distributed."
             )
         super().__init__(n_estimators, objective, params, scaling_config)
-
-    def _trainer(
-        self, settings: dict[str, Any], features: list[str], label: str
-    ) -> DistributedXGBoost:
-        rounds = settings.pop("n_estimators")
-        return DistributedXGBoost(
-            rounds=settings.pop("num_boost_round", rounds),
-            early_stopping_rounds=settings.pop("early_stopping_rounds", None),
-            features=tuple(features),
-            label=label,
-            params=settings,
-        )
 
     def save_model(self, path: str) -> None:
         """Write the booster to a file, in XGBoost's own format."""
