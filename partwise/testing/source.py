@@ -7,7 +7,6 @@ Example:
             return LanceRows(folder / "x.lance")
 """
 
-import json
 import pickle
 import subprocess
 import sys
@@ -20,7 +19,7 @@ import pytest
 
 from partwise.errors import SourceError
 from partwise.sources.descriptions import Source
-from partwise.sources.opening import data_of_recipe, open_source
+from partwise.sources.opening import open_source
 
 TABLE = pa.table(
     {
@@ -40,12 +39,6 @@ with pa.ipc.new_stream(fd, selection.schema) as out:
         for batch in selection.batches(fragment):
             out.write_batch(batch)
 """
-
-
-def reopened(recipe: dict[str, Any] | None) -> Source:
-    """Open a source again as flows do, from its recipe in a document."""
-    said = json.loads(json.dumps(recipe))
-    return open_source(data_of_recipe(said), columns=said["columns"], filter=said["filter"])
 
 
 class SourceContract:

@@ -21,7 +21,7 @@ from partwise.sources.files import csv_files
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.reading_options import CsvOptions
 from partwise.sources.opening import data_of_recipe, open_source
-from partwise.testing.source import reopened
+from tests.sources.reopening import reopened
 
 ENCODINGS = ["", "utf-8", "utf-8-sig", "latin-1", "cp1252", "cp437"]
 ENCODINGS += ["utf-16", "utf-16-le", "utf-32"]

@@ -18,7 +18,7 @@ from partwise.sources.files import excel_files
 from partwise.sources.files.file_set import Files
 from partwise.sources.opening import open_source
 from partwise.testing import SourceContract
-from partwise.testing.source import reopened
+from tests.sources.reopening import reopened
 
 EPOCH = dt.datetime(2020, 1, 1)  # noqa: DTZ001
 TEXTS = st.text("abc é€☃ .-#'\"&<>", min_size=1, max_size=9).filter(lambda text: text.strip())

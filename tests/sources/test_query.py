@@ -21,7 +21,7 @@ from partwise.sources.opening import open_source
 from partwise.sources.sql.databases import Database
 from partwise.sources.sql.query import Query, QueryRows
 from partwise.tables.filters import filter_batch, normalize_filter
-from partwise.testing.source import reopened
+from tests.sources.reopening import reopened
 from tests.sql_server import PASSWORD, QUOTED_PASSWORD, Postgres
 
 DAY, TIME = dt.date(2024, 2, 29), dt.datetime(2024, 2, 29, 12, 30, 0, 250)  # noqa: DTZ001

@@ -13,7 +13,7 @@ from partwise.errors import ColumnError, InputError, SourceError
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.written_numbers import check_whole
 from partwise.sources.opening import data_of_recipe, open_source
-from partwise.testing.source import reopened
+from tests.sources.reopening import reopened
 
 
 def rows(data, **options) -> list[dict]:

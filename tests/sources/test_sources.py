@@ -26,7 +26,7 @@ from partwise.sources.files.discovery import find_files
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.rows import FileRows
 from partwise.sources.opening import open_source
-from partwise.testing.source import reopened
+from tests.sources.reopening import reopened
 
 TABLE = pa.table(
     {
