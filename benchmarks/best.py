@@ -35,10 +35,7 @@ def candidates_of(task: Task) -> dict[str, Any]:
 
 def compare(options: argparse.Namespace, folder: Path) -> None:
     task = bike_task(options.data) if options.data else demo_task(folder)
-    known, unseen = task.split()
-    if options.partitions:
-        keys = known.group_by(task.keys).aggregate([]).slice(0, options.partitions)
-        known, unseen = (rows.join(keys, task.keys, join_type="inner") for rows in (known, unseen))
+    known, unseen = task.split(options.partitions)
     common = {"store": str(folder / "store"), "cluster": LocalCluster(workers=2)}
     candidates = candidates_of(task)
     best = Best(list(candidates.values()), holdout=task.holdout, metric="rmse")

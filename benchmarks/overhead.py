@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -97,15 +97,13 @@ def timed(function: Callable[[], Any]) -> tuple[float, Any]:
 
 
 @contextmanager
-def peak_memory() -> Iterator[list[int]]:
-    """Give a list whose last element is this process's highest resident memory, in bytes."""
-    peaks = [0]
-    done = threading.Event()
+def highest(look: Callable[[], int], every_s: float) -> Iterator[list[int]]:
+    """Give a list whose last element is the most that `look` returned so far, asked so often."""
+    peaks, done = [0], threading.Event()
 
     def sample() -> None:
-        while not done.wait(0.05):
-            pages = int(Path("/proc/self/statm").read_text().split()[1])
-            peaks.append(max(peaks[-1], pages * resource.getpagesize()))
+        while not done.wait(every_s):
+            peaks.append(max(peaks[-1], look()))
 
     thread = threading.Thread(target=sample, daemon=True)
     thread.start()
@@ -114,6 +112,15 @@ def peak_memory() -> Iterator[list[int]]:
     finally:
         done.set()
         thread.join()
+
+
+def peak_memory() -> AbstractContextManager[list[int]]:
+    """Give a list whose last element is this process's highest resident memory, in bytes."""
+
+    def look() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    return highest(look, 0.05)
 
 
 def main() -> None:

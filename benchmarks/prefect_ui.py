@@ -13,7 +13,6 @@ import argparse
 import logging
 import os
 import shutil
-import socket
 import sqlite3
 import statistics
 import subprocess
@@ -31,6 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
+from benchmarks.served.servers import free_port
 from partwise.blocks import LocalCluster
 from partwise.flows import map_partitions
 
@@ -59,9 +59,7 @@ def do_nothing(data: Any, context: Any) -> None:
 @contextmanager
 def prefect_server(folder: Path) -> Iterator[str]:
     """Give the API's address of a server of our own, whose database lies in a folder."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+    port = free_port()
     api_url = f"http://127.0.0.1:{port}/api"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     settings = {

@@ -14,16 +14,14 @@ import logging
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from benchmarks.frame.processes import bytes_below
-from benchmarks.overhead import do_nothing, make_source, peak_memory, timed
+from benchmarks.overhead import do_nothing, highest, make_source, peak_memory, timed
 from partwise.blocks import LocalCluster
 from partwise.flows import map_partitions
 
@@ -41,24 +39,13 @@ NAMES = {
 """What is printed, the unit of a partition's part in it, and how many of these make one."""
 
 
-@contextmanager
-def largest_child() -> Iterator[list[int]]:
-    """Give a list whose last element is the most memory a child had for itself, in bytes."""
-    peaks, done = [0], threading.Event()
-
-    def sample() -> None:
-        while not done.wait(0.5):
-            for process in psutil.Process().children(recursive=True):
-                with suppress(psutil.Error):
-                    peaks.append(max(peaks[-1], process.memory_info().rss))
-
-    thread = threading.Thread(target=sample, daemon=True)
-    thread.start()
-    try:
-        yield peaks
-    finally:
-        done.set()
-        thread.join()
+def largest_child() -> int:
+    """Return the most memory that a child has for itself, in bytes."""
+    sizes = [0]
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            sizes.append(process.memory_info().rss)
+    return max(sizes)
 
 
 def measure(partitions: int, rows: int) -> dict[str, float]:
@@ -80,7 +67,7 @@ def measure(partitions: int, rows: int) -> dict[str, float]:
                 on_existing_artifacts="resume",
             )
 
-        with peak_memory() as own, largest_child() as others:
+        with peak_memory() as own, highest(largest_child, 0.5) as others:
             seconds, run = timed(call)
         stages = run.summary.stages
         kept = store / "runs" / "scale"

@@ -59,13 +59,19 @@ class Task:
     time: str
     features: list[str]
 
-    def split(self) -> tuple[pa.Table, pa.Table]:
-        """Return the rows that are trained on, and those of the last weeks."""
+    def split(self, partitions: int) -> tuple[pa.Table, pa.Table]:
+        """Return what is trained on, and the last weeks, of the first so many keys; 0: of all."""
         last: datetime = pc.max(self.table[self.time]).as_py()
         is_late = pc.greater(
             self.table[self.time], pa.scalar(last - UNSEEN, self.table[self.time].type)
         )
-        return self.table.filter(pc.invert(is_late)), self.table.filter(is_late)
+        known, unseen = self.table.filter(pc.invert(is_late)), self.table.filter(is_late)
+        if partitions:
+            keys = known.group_by(self.keys).aggregate([]).slice(0, partitions)
+            known, unseen = (
+                rows.join(keys, self.keys, join_type="inner") for rows in (known, unseen)
+            )
+        return known, unseen
 
     @property
     def trainer(self) -> LightGBMTrainer:
@@ -153,13 +159,7 @@ def main() -> None:
 
 def compare(options: argparse.Namespace, folder: Path) -> None:
     task = bike_task(options.data) if options.data else demo_task(folder)
-    known, unseen = task.split()
-    if options.partitions:
-        keys = known.group_by(task.keys).aggregate([]).slice(0, options.partitions)
-        known, unseen = (
-            known.join(keys, task.keys, join_type="inner"),
-            unseen.join(keys, task.keys, join_type="inner"),
-        )
+    known, unseen = task.split(options.partitions)
     cluster = LocalCluster(workers=options.workers)
     common = {"store": str(folder / "store"), "cluster": cluster}
     searched: dict[str, Any] = {"holdout": task.holdout, "metric": "rmse"}

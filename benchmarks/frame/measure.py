@@ -16,6 +16,7 @@ from typing import IO
 
 import psutil
 
+from benchmarks.frame.processes import end
 from benchmarks.frame.row import OUT, ROOT, Contestant, NotThereError, Row
 
 LOOK_S = 2.0
@@ -126,7 +127,7 @@ def run_once(contestant: Contestant, seconds: float) -> Turn:
             try:
                 process.wait(seconds)
             except subprocess.TimeoutExpired:
-                _end(process)
+                end(process)
                 raise NotThereError(f"did not end within {seconds:.0f} s") from None
             wall, cpu = time.perf_counter() - began, _cpu_s() - before
             if process.returncode:
@@ -173,18 +174,3 @@ def _own_figures(lines: Sequence[str]) -> dict[str, float]:
     if not isinstance(found, dict):
         return {}
     return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and all that it started, as it had no time to do so itself."""
-    try:
-        family = psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        family = []
-    process.kill()
-    process.wait()
-    for each in family:
-        try:
-            each.kill()
-        except psutil.NoSuchProcess:
-            continue

@@ -1,5 +1,7 @@
-"""What processes and folders hold: memory, files, threads."""
+"""What processes and folders hold: memory, files, threads; and the end of processes."""
 
+import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,3 +29,17 @@ def figures(processes: list[psutil.Process]) -> Figures:
 def bytes_below(folder: Path) -> float:
     """Return how many megabytes there are in a folder."""
     return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
+
+
+def end(process: subprocess.Popen[bytes], patience_s: float = 0.0) -> None:
+    """End a process, which may take so long for it, and all that it has started."""
+    family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    if patience_s:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(patience_s)
+    process.kill()
+    process.wait()
+    for each in family:
+        with suppress(psutil.NoSuchProcess):
+            each.kill()

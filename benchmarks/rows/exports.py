@@ -5,8 +5,8 @@ from pathlib import Path
 
 from benchmarks.frame.contest import take_part
 from benchmarks.frame.measure import prepare_by
-from benchmarks.frame.row import OUT, Contestant, Goal, NotThereError, Place, Row
-from tests.programs import NEEDED
+from benchmarks.frame.row import OUT, Contestant, Goal, Place, Row
+from benchmarks.rows.routes import link_trips
 
 EXPORT = "partwise, export and proof"
 
@@ -17,10 +17,7 @@ def row(place: Place) -> Row:
     limit_s = place.size(900, 90)
 
     def prepare() -> None:
-        trips = NEEDED["bike_trips"].find()
-        if trips is None:
-            raise NotThereError(NEEDED["bike_trips"].how)
-        (place.folder / "trips.parquet").symlink_to(trips)
+        link_trips(place.folder)
         (place.folder / "keys").write_text(" ".join(keys))
         prepare_by(place.ours(__name__, "train", place.folder, OUT), limit_s)
 

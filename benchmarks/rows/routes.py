@@ -15,13 +15,6 @@ ROUTES, STATIONS = ("start_station", "end_station"), ("start_station",)
 
 def row(place: Place) -> Row:
     """Train on the trips by both keys."""
-
-    def prepare() -> None:
-        trips = NEEDED["bike_trips"].find()
-        if trips is None:
-            raise NotThereError(NEEDED["bike_trips"].how)
-        (place.folder / "trips.parquet").symlink_to(trips)
-
     kinds = ("stations",) if place.quick else ("stations", "routes")
     return Row(
         title="Bike routes",
@@ -48,8 +41,16 @@ def row(place: Place) -> Row:
         shown="work s",
         turns=place.size(3, 1),
         limit_s=place.size(900, 60),
-        prepare=prepare,
+        prepare=lambda: link_trips(place.folder),
     )
+
+
+def link_trips(folder: Path) -> None:
+    """Have the trips among the files of a row; `NotThereError` where this machine has none."""
+    trips = NEEDED["bike_trips"].find()
+    if trips is None:
+        raise NotThereError(NEEDED["bike_trips"].how)
+    (folder / "trips.parquet").symlink_to(trips)
 
 
 def by_partwise(folder: Path, out: Path, keys: tuple[str, ...]) -> Mapping[str, float]:

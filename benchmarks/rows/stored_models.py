@@ -1,10 +1,7 @@
 """What storing a model costs beyond making it: tiny ones, and one of a library's trainer."""
 
-from pathlib import Path
+from benchmarks.frame.row import Contestant, Goal, Place, Row
 
-from benchmarks.frame.row import ROOT, Contestant, Goal, NotThereError, Place, Row
-
-SCRIPT = Path("benchmarks", "stored_models.py")
 US = "partwise, tiny models and small ones"
 FORMATS, LIBRARIES = ("pickle", "lightgbm"), ("lightgbm", "xgboost")
 
@@ -13,11 +10,6 @@ def row(place: Place) -> Row:
     """Run benchmarks/stored_models.py, whose last line names these figures as JSON."""
     tiny, small = place.size(100_000, 3_000), place.size(400, 40)
     sizes = ("--partitions", tiny, "--models", small, "--turns", place.size(3, 1))
-
-    def prepare() -> None:
-        if not (ROOT / SCRIPT).exists():
-            raise NotThereError(f"there is no {SCRIPT} yet")
-
     of_tiny = [(f"{name} us", 60.0, "us beyond a function that stores nothing") for name in FORMATS]
     of_small = [(f"{name} of alone", 1.1, "a small model / the library") for name in LIBRARIES]
     return Row(
@@ -34,5 +26,4 @@ def row(place: Place) -> Row:
         shown="",
         turns=1,
         limit_s=place.size(900, 90),
-        prepare=prepare,
     )

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 import psutil
 
+from benchmarks.frame.processes import end
+
 START_S = 180.0
 
 
@@ -86,7 +88,7 @@ def serving(
                 time.sleep(0.05)
             yield Server(url, psutil.Process(process.pid), time.monotonic() - began)
         finally:
-            _end(process)
+            end(process, patience_s=10)
 
 
 @contextmanager
@@ -108,19 +110,3 @@ def _answers(url: str) -> bool:
             return answer.status == 200
     except OSError:
         return False
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a server and all that it has started."""
-    family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-    process.terminate()
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    for each in family:
-        try:
-            each.kill()
-        except psutil.NoSuchProcess:
-            continue
