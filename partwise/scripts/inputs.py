@@ -8,6 +8,7 @@ gang has them as a source, and the node writes them as Parquet (`write_rows`).
 import hashlib
 import secrets
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from partwise.errors import (
     ArtifactNotFoundError,
     InputError,
     IntegrityError,
+    KeyClassError,
     PartitionNotFoundError,
 )
 from partwise.gangs.checkpoints import copy_object, new_file, upload_files, write_files
@@ -28,7 +30,6 @@ from partwise.ranks.protocols import Share
 from partwise.runs.bundle import LOG_FILENAME, StoredArtifact, artifact_from_row, decode
 from partwise.runs.checkpoints import CheckpointFile, FilePart
 from partwise.runs.documents import RUN_SCHEME, run_path
-from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import Run
 from partwise.runs.sent_files import (
     content_of_sent,
@@ -310,19 +311,17 @@ def _find_artifacts(name: str, text: str, store: Store) -> RunArtifacts:
 
 
 def _rows_of(run: Run, key: str) -> list[dict[str, Any]]:
-    """Return the ledger rows of a partition, named by its key's text or partition_id; of all."""
+    """Return the ledger row of a partition, named as `--key` does or by partition_id; "": all."""
     rows: list[dict[str, Any]] = run.ledger.to_pylist()
     if not key:
         return rows
-    names = [f"{KEY_PREFIX}{column.name}" for column in run.key_columns]
-    chosen = [
-        row
-        for row in rows
-        if key in (row["partition_id"], ",".join(str(row[name]) for name in names))
-    ]
+    names = [key]
+    with suppress(KeyClassError):
+        names.insert(0, run.partition_id(key))
+    chosen = [row for name in names for row in rows if row["partition_id"] == name]
     if not chosen:
         raise PartitionNotFoundError(f"The run {run.run_id!r} has no partition {key!r}.")
-    return chosen
+    return chosen[:1]
 
 
 def _sizes_and_seconds(identity: str) -> set[tuple[str, str, int]]:

@@ -27,6 +27,7 @@ from partwise.scripts.inputs import (
 )
 from partwise.store.store import Store
 from tests.lazily import Lazily
+from tests.run_maker import RunMaker
 
 boto3 = Lazily("boto3")
 
@@ -307,3 +308,18 @@ def test_rows_in_a_mapping_may_have_columns_or_a_filter(chosen, rows, tmp_path, 
     assert pa.Table.from_batches(found["x"].batches()).to_pylist() == rows
     again, _ = open_inputs(written, local_store)
     assert again["x"].description() == found["x"].description()
+
+
+@pytest.mark.parametrize(
+    ("named", "value"), [('"a,b",c', "1.0"), ('a,"b,c"', "2.0"), ("d,null", "3.0")]
+)
+def test_artifacts_are_those_of_the_one_key_that_is_named(
+    local_store: Store, tmp_path: Path, named: str, value: str
+) -> None:
+    maker = RunMaker(local_store, keys=pa.schema([("x", pa.string()), ("y", pa.string())]))
+    maker.begin()
+    keys = {("a,b", "c"): 1.0, ("a", "b,c"): 2.0, ("d", "null"): 3.0, ("d", None): 4.0}
+    maker.commit(*((key, "DONE", of_key) for key, of_key in keys.items()))
+    maker.end(len(keys))
+    found = find_input("note", f"run://run/{named}/note.txt", local_store)
+    assert found.bring("note", tmp_path, local_store).read_text().endswith(value)
