@@ -17,7 +17,10 @@ def check_globs(globs: Sequence[str]) -> None:
     """See that globs stay in the working folder."""
     for glob in globs:
         path = PurePosixPath(glob)
-        if not glob.strip() or path.is_absolute() or ".." in path.parts:
+        is_outside = path.is_absolute() or ".." in path.parts
+        # By these pathlib raises an error, and that when the script has ended.
+        is_none = not path.parts or any("**" in part and part != "**" for part in path.parts)
+        if not glob.strip() or is_outside or is_none:
             raise InputError(
                 f"outputs= has {glob!r}; give globs relative to the script's working folder, such "
                 "as 'outputs/**' or 'model.pt', and have the script write there."

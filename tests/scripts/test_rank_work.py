@@ -9,6 +9,7 @@ from partwise.errors import InputError
 from partwise.runs.checkpoints import complete_checkpoints
 from partwise.runs.documents import run_path
 from partwise.scripts.inputs import SharedPath
+from partwise.scripts.outputs import check_globs
 from partwise.store.store import Store
 from tests.scripts.script_ranks import RUN, run_script_ranks
 
@@ -187,3 +188,9 @@ def test_a_script_that_imports_partwise_reports_to_its_rank(tmp_path):
     assert reported["outputs/reported-1.json"] == b'{"losses": [1.0, 0.5]}'
     store = Store.parse(tmp_path / "store")
     assert len(complete_checkpoints(store, run_path(RUN, "checkpoints"))) == 1
+
+
+@pytest.mark.parametrize("glob", [" ", ".", "./", "model**", "outputs/**.pt", "../x", "/tmp/x"])
+def test_globs_that_find_nothing_when_a_script_has_ended_are_refused_before(glob):
+    with pytest.raises(InputError, match="give globs relative to the script's working folder"):
+        check_globs(["outputs/**", glob])
