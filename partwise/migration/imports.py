@@ -3,6 +3,8 @@
 import ast
 import json
 import re
+import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,12 +30,27 @@ def write_imports(path: Path) -> list[str]:
         text = whole.removeprefix(_BOM)
         new, changed = (_with_own_cells if path.suffix == ".ipynb" else with_own_imports)(text)
         if changed:
-            path.write_bytes((whole[: len(whole) - len(text)] + new).encode())
+            _write_anew(path, (whole[: len(whole) - len(text)] + new).encode())
     except (OSError, UnicodeError, RecursionError) as error:
         raise InputError(
             f"It cannot be read or written: {type(error).__name__}: {error}."
         ) from error
     return changed
+
+
+def _write_anew(path: Path, content: bytes) -> None:
+    """Write a file in place of an old one, which stays where there is no room for it."""
+    # A link is followed: its target is what is to be replaced.
+    target = path.resolve()
+    # What may not be written to is not replaced either.
+    target.open("r+b").close()
+    new = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        new.write_bytes(content)
+        shutil.copymode(target, new)
+        new.replace(target)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def _with_own_cells(text: str) -> tuple[str, list[str]]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 
 import pytest
 
@@ -110,3 +111,22 @@ def test_a_notebook_of_another_layout_stays_as_it_is(tmp_path):
     with pytest.raises(InputError, match="open and save it there"):
         write_imports(path)
     assert path.read_text() == text
+
+
+def test_a_file_stays_as_it_is_on_a_full_disk_and_keeps_its_mode_otherwise(tmp_path):
+    path, link = tmp_path / "a.py", tmp_path / "link.py"
+    path.write_text(text := f"from {DPF} import entities\n{'#' * 4000}\n")
+    path.chmod(0o755)
+    link.symlink_to(path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(InputError, match="File too large"):
+            write_imports(link)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_text() == text
+    assert write_imports(link)
+    assert path.read_text() == f"from partwise.compat.{text.removeprefix('from ')}"
+    assert (path.stat().st_mode & 0o777, link.is_symlink()) == (0o755, True)
+    assert {each.name for each in tmp_path.iterdir()} == {"a.py", "link.py"}
