@@ -19,7 +19,6 @@ from partwise.catalogs.documents import reference_of
 from partwise.errors import (
     IntegrityError,
     PartitionNotFoundError,
-    PartwiseError,
     StoreError,
 )
 from partwise.formatting import key_text
@@ -54,7 +53,7 @@ class Refused:
     """A newer version that could not be taken up."""
 
     reference: str
-    error: PartwiseError | OSError
+    error: Exception
     pause_s: float
     """How long it is left alone."""
     again_at: float
@@ -293,7 +292,8 @@ class Predictor:
                 if self.options.warm != "none":
                     with self.cache.room_for_another_version():
                         self._warm(served, None if self.options.warm == "all" else self.current)
-            except (PartwiseError, OSError) as error:
+            except Exception as error:
+                # Whatever the serde of a model raises, the version before it goes on.
                 self._refuse(newer, error)
                 return False
             if self._is_closed.is_set():
@@ -311,9 +311,9 @@ class Predictor:
             and time.monotonic() < refused.again_at
         )
 
-    def _refuse(self, newer: str, error: PartwiseError | OSError) -> None:
+    def _refuse(self, newer: str, error: Exception) -> None:
         if self.refused is None or self.refused.reference != newer:
-            logger.error("%s is not taken up: %s", newer, error)
+            logger.error("%s is not taken up: %s: %s", newer, type(error).__name__, error)
             pause_s = _AGAIN_S
         else:
             pause_s = min(2 * self.refused.pause_s, _AGAIN_MOST_S)

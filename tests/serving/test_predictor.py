@@ -425,6 +425,27 @@ def test_a_bad_version_changes_nothing_until_a_good_one_follows(one, what) -> No
         assert (served.current.version, said(served.predict([{}], "b"))) == (3, [2])
 
 
+def test_a_version_of_which_a_serde_raises_an_error_is_refused_as_others_are(
+    one, monkeypatch
+) -> None:
+    served = predictor(one)
+    served.predict([{}], "b")
+    train(one, "second", SECOND)
+    promote(one, "second")
+    tries = []
+
+    def read(self, file_path: str):
+        tries.append(file_path)
+        raise ModuleNotFoundError("No module named 'theirs'")
+
+    monkeypatch.setattr(Constants, "read", read)
+    for _ in range(2):
+        assert not served.refresh()
+        assert isinstance(served.refused.error, ModuleNotFoundError)
+        assert said(served.predict([{}], "b")) == [2]
+    assert len(tries) == 1
+
+
 def test_a_refused_version_is_tried_again_less_and_less_often(one, monkeypatch) -> None:
     served = predictor(one)
     train(one, "second", SECOND)
