@@ -153,7 +153,8 @@ def _array(values: Any) -> pa.Array:
 
 def _times(texts: pa.Array, zone: str | None) -> pa.Array:
     given = [text for text in texts.to_pylist() if text is not None]
-    if all(len(text) == _DATE_LENGTH for text in given):
+    # 08:30:00.5 has as many characters.
+    if all(len(text) == _DATE_LENGTH and text[2] != ":" for text in given):
         days = texts.cast(pa.date32())
         # Midnight, where the training had times; of which zone, nobody knows.
         return days if zone is None else days.cast(pa.timestamp("us"))

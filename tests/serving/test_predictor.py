@@ -210,6 +210,7 @@ def test_times_of_the_day_are_text_in_json() -> None:
         half_past,
         dt.time(23, 59, 59, 500_000),
     ]
+    assert column("08:30:00.5") == [dt.time(8, 30, 0, 500_000)]
     for text in ("08:61", "08:30+02:00", "08:"):
         with pytest.raises(ColumnError, match="dates or times in ISO 8601"):
             column(text)
