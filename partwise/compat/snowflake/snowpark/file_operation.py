@@ -52,7 +52,7 @@ class FileOperation(Partial):
         there = self._folder_of(stage_location)
         if not there.exists():
             raise InputError(f"There is no {stage_location!r}: that is {there} here.")
-        files = sorted(each for each in there.rglob("*") if each.is_file()) or [there]
+        files = [each for each in sorted((there, *there.rglob("*"))) if each.is_file()]
         target = Path(target_directory.removeprefix("file://"))
         names = [each.name for each in files]
         if len({*names}) < len(names):
