@@ -274,17 +274,18 @@ def read_text(path: Path) -> str:
 def _lines(text: str) -> list[tuple[int, str]]:
     """Return the lines that say something, without comments, continued ones as one."""
     found: list[tuple[int, str]] = []
-    begun = ""
-    for number, line in enumerate(text.splitlines(), 1):
+    lines, begun = text.splitlines(), ""
+    for number, line in enumerate(lines, 1):
         # Of a continued line, a comment ends with the line that it stands in.
         begun += _COMMENT.sub("", line)
         if begun.endswith("\\"):
             begun = begun[:-1]
-            continue
+            if number < len(lines):
+                continue
         if begun.strip():
             found.append((number, begun.strip()))
         begun = ""
-    return [*found, (len(found), begun.strip())] if begun.strip() else found
+    return found
 
 
 def _split_option(line: str) -> tuple[str, str]:

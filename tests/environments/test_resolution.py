@@ -95,6 +95,7 @@ def test_the_resolver_says_itself_why_there_is_no_answer(
         ("shop >= ", "is not a requirement"),
         ("shop numpy", "is not a requirement"),
         ("--pre", "line 2: --pre is an option that environments do not have"),
+        ("\n\n--pre \\", "line 4: --pre is an option that environments do not have"),
         ("-r gone.txt", "gone.txt' cannot be read: No such file"),
         ("-c gone.txt", "gone.txt' cannot be read"),
     ],
