@@ -92,4 +92,17 @@ def _files_behind(
 
 
 def _name(file: FolderFile, folder: Path) -> str:
-    return file.path.relative_to(folder).as_posix()
+    """Return the path of an output relative to the folder.
+
+    Raises:
+        InputError: It is not UTF-8, in which ledgers name artifacts.
+    """
+    name = file.path.relative_to(folder).as_posix()
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"The output {name!r} has a name that is not UTF-8, so it cannot be kept; have the "
+            "script give it another one."
+        ) from error
+    return name

@@ -1,7 +1,9 @@
 """A script as the ranks of one node, without Dask and Prefect."""
 
 import json
+import os
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +11,7 @@ from partwise.errors import InputError
 from partwise.runs.checkpoints import complete_checkpoints
 from partwise.runs.documents import run_path
 from partwise.scripts.inputs import SharedPath
-from partwise.scripts.outputs import check_globs
+from partwise.scripts.outputs import check_globs, find_outputs
 from partwise.store.store import Store
 from tests.scripts.script_ranks import RUN, run_script_ranks
 
@@ -194,3 +196,10 @@ def test_a_script_that_imports_partwise_reports_to_its_rank(tmp_path):
 def test_globs_that_find_nothing_when_a_script_has_ended_are_refused_before(glob):
     with pytest.raises(InputError, match="give globs relative to the script's working folder"):
         check_globs(["outputs/**", glob])
+
+
+def test_an_output_whose_name_is_no_text_is_named(tmp_path):
+    (tmp_path / "outputs").mkdir()
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/outputs/\xff.txt")).touch()
+    with pytest.raises(InputError, match=r"output 'outputs/\\udcff\.txt' .* is not UTF-8"):
+        find_outputs(tmp_path, ["outputs/**"])
