@@ -6,8 +6,10 @@ stand in one request. Answers hold a level and a status of each row then, and wh
 prediction: null in an output of numbers.
 """
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import chain
 from types import NoneType
 from typing import Any
@@ -16,7 +18,7 @@ import numpy as np
 import orjson
 
 from partwise.errors import ColumnError
-from partwise.formatting import did_you_mean, shortened
+from partwise.formatting import did_you_mean, shortened, value_text
 from partwise.runs.run import ONLY
 from partwise.serving.errors import RequestError
 from partwise.serving.keys import key_of_json
@@ -305,4 +307,7 @@ def _plain(value: Any) -> Any:
     """Return what orjson does not write itself: arrays of objects, of float16, or with gaps."""
     if isinstance(value, np.ndarray):
         return value.tolist()
+    if isinstance(value, Decimal | bytes | dt.timedelta):
+        # Text, as it is of keys.
+        return value_text(value)
     raise TypeError(f"{type(value).__name__} has no form in JSON.")

@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import threading
 import time
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -28,6 +29,7 @@ from partwise.serving.columns import columns_of_json
 from partwise.serving.errors import DeadlineError, VersionNotServedError
 from partwise.serving.keys import key_of_json
 from partwise.serving.model_cache import ModelCache
+from partwise.serving.plain_json import render_json
 from partwise.serving.predictor import Predictor
 from partwise.serving.protocol import InferRequest, render_infer_response
 from partwise.serving.questions import Question
@@ -551,3 +553,16 @@ def test_so_are_those_whose_place_answers_of_the_old_version_take_meanwhile(one,
     loads = served.cache.loads
     assert said(served.predict({"key": [*FIRST]})) == [10, 20, 30]
     assert served.cache.loads == loads
+
+
+def test_predictions_that_json_has_not_are_text(local_store) -> None:
+    found = [Decimal("1.50"), b"\x00\xff", dt.timedelta(seconds=1.5), None]
+    train(local_store, "run", {"a": 1.0})
+    promote(local_store, "run")
+    served = predictor(local_store)
+    answer = replace(
+        served.answer(ask("a", len(found))), outputs={"prediction": np.array(found, object)}
+    )
+    assert json.loads(render_json(answer, "sales"))["outputs"] == {
+        "prediction": ["1.50", "00ff", "1.5", None]
+    }
