@@ -48,6 +48,10 @@ def test_tables_are_written_and_read_by_their_names(session: Session) -> None:
     assert table.count() == 1
     with pytest.raises(InputError, match="has the columns"):
         frame.drop("X").write.mode("append").save_as_table("sales")
+    with pytest.raises(InputError, match=r"has columns of other types: .* X has incompatible"):
+        frame.with_column("X", lit("x")).write.mode("append").save_as_table("sales")
+    frame.with_column("X", lit(0.5)).write.mode("append").save_as_table("sales")
+    assert table.count() == 5
     session.use_schema("other.s")
     with pytest.raises(InputError, match=r"no table OTHER.S.SALES"):
         session.table("sales").to_pandas()

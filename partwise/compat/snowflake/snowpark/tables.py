@@ -37,12 +37,7 @@ def write_table(folder: Path, rows: pa.Table, mode: str, file: str) -> None:
     """
     there = bool(_files(folder))
     if mode == "append" and there:
-        columns = pq.read_schema(_files(folder)[0]).names
-        if set(columns) != set(rows.column_names):
-            raise InputError(
-                f"The table {folder.name} has the columns {columns}, not {rows.column_names}: "
-                'append the same columns, or write it anew by mode("overwrite").'
-            )
+        _check_fits(rows, folder)
     elif mode == "ignore" and there:
         return
     elif mode == "errorifexists" and there:
@@ -69,6 +64,23 @@ def write_table(folder: Path, rows: pa.Table, mode: str, file: str) -> None:
             folder.rename(old)
         new.rename(folder)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _check_fits(rows: pa.Table, folder: Path) -> None:
+    """See that a table can still be read when rows are appended to it."""
+    schema = pq.read_schema(_files(folder)[0])
+    if set(schema.names) != set(rows.column_names):
+        raise InputError(
+            f"The table {folder.name} has the columns {schema.names}, not {rows.column_names}: "
+            'append the same columns, or write it anew by mode("overwrite").'
+        )
+    try:
+        pa.unify_schemas([schema, rows.schema], promote_options="permissive")
+    except pa.ArrowException as error:
+        raise InputError(
+            f"The table {folder.name} has columns of other types: {error}. Append the same types, "
+            'or write it anew by mode("overwrite").'
+        ) from error
 
 
 def note_written(file: Path, writer: str) -> None:
