@@ -271,6 +271,15 @@ def test_each_value_has_a_folder_of_its_own_in_the_stage(session: Session) -> No
     assert len({unquote(each) for each in folders}) == 6, "texts, and the folder of nulls"
 
 
+def test_categories_are_sorted_and_divided_as_what_they_stand_for(session: Session) -> None:
+    frame = session.create_dataframe(pd.DataFrame({"K": pd.Categorical(["b", None, "a", "b"])}))
+    assert [each.K for each in frame.sort("K").collect()] == [None, "a", "b", "b"]
+    frame.write.save_as_table("t")
+    session.sql("COPY INTO @s FROM t PARTITION BY (K) FILE_FORMAT = (TYPE = PARQUET)").collect()
+    names = [each["name"].split("/")[1] for each in session.sql("LIST @s").collect()]
+    assert names == ["__NULL__", "a", "b"]
+
+
 def test_no_file_is_copied_over_another_of_its_name(session: Session) -> None:
     session.create_dataframe(ROWS).write.save_as_table("sales")
     copy = "COPY INTO @s/x FROM sales PARTITION BY REGION FILE_FORMAT = (TYPE = PARQUET)"

@@ -17,6 +17,7 @@ from partwise.compat.snowflake.snowpark.row import Row, _row
 from partwise.compat.snowflake.snowpark.unknown import Partial
 from partwise.errors import ColumnError, InputError
 from partwise.tables.column_names import check_unique_names
+from partwise.tables.dictionaries import comparable
 
 if TYPE_CHECKING:
     from partwise.compat.snowflake.snowpark.session import Session
@@ -118,7 +119,7 @@ class DataFrame(Partial):
             )
         by: list[tuple[pa.ChunkedArray, str]] = []
         for column, ascends in zip(given, each_is, strict=True):
-            values = rows[_name(_column(rows, column))]
+            values = comparable(rows[_name(_column(rows, column))])
             if ascends:
                 # There nulls come first then. Arrow has them last, as they do in the other order.
                 by.append((values.is_valid(), "ascending"))

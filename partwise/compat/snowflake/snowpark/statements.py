@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from partwise.compat.snowflake.snowpark.identifiers import NAME, PART, stored
 from partwise.compat.snowflake.snowpark.tables import read_table
 from partwise.errors import ColumnError, InputError
+from partwise.tables.dictionaries import comparable
 
 if TYPE_CHECKING:
     from partwise.compat.snowflake.snowpark.session import Session
@@ -111,8 +113,8 @@ def _copy(session: "Session", words: dict[str, str]) -> pa.Table:
 def _divided(rows: pa.Table, key: str) -> dict[str, pa.Table]:
     if key not in rows.column_names:
         raise ColumnError(f"The table has no column {key}: it has {rows.column_names}.")
-    ordered, start, parts = rows.sort_by(key), 0, {}
-    for value in ordered[key].value_counts().to_pylist():
+    ordered, start, parts = rows.take(pc.sort_indices(comparable(rows[key]))), 0, {}
+    for value in comparable(ordered[key]).value_counts().to_pylist():
         name = "__NULL__" if value["values"] is None else _folder(str(value["values"]))
         parts[name] = ordered.slice(start, value["counts"])
         start += value["counts"]
