@@ -254,6 +254,9 @@ def test_files_are_put_into_stages_and_got_from_them(session: Session) -> None:
     assert session.file.put("a.csv", "@s/in")[0]["status"] == "SKIPPED"
     session.file.get("@s/in/a.csv", "out")
     assert Path("out/a.csv").read_text() == "1"
+    Path("in", "below").mkdir(parents=True)
+    Path("in", "b.csv").write_text("2")
+    assert [each.target for each in session.file.put("in/*", "@s/other")] == ["b.csv"]
     session.sql("CREATE STAGE empty").collect()
     assert session.file.get("@empty", "out") == []
     with pytest.raises(InputError, match="There is no '@s/b'"):

@@ -31,7 +31,8 @@ class FileOperation(Partial):
         """
         if auto_compress:
             raise InputError("Files are not compressed here: leave auto_compress out.")
-        found = [Path(each) for each in sorted(glob(local_file_name.removeprefix("file://")))]
+        names = sorted(glob(local_file_name.removeprefix("file://")))
+        found = [path for path in map(Path, names) if path.is_file()]
         if not found:
             raise InputError(f"There is no file {local_file_name!r}: write a path or a pattern.")
         names = [each.name for each in found]
