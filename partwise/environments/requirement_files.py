@@ -189,7 +189,8 @@ class _Reader:
                 raise PackageError(
                     f"{where}: {text!r} is not a requirement: {str(error).splitlines()[0]}."
                 ) from error
-        if _is_local(place):
+        # A name may have a point in it, and x.whl be one.
+        if _is_local(place or text):
             raise PackageError(
                 f"{where}: {without_passwords(text)!r} lies on this machine, and workers are to "
                 "install it too: build a wheel, and name the folder that it is in as find_links."

@@ -90,6 +90,7 @@ def test_the_resolver_says_itself_why_there_is_no_answer(
         ("-e .", "line 2: '-e .' is a folder of this machine.*find_links"),
         ("./mine", "'./mine' lies on this machine"),
         ("../dist/mine-1.0-py3-none-any.whl", r"lies on this machine"),
+        ("mine-1.0-py3-none-any.whl", r"lies on this machine"),
         ("mine @ file:///srv/mine", "lies on this machine"),
         ("git+file:///srv/mine", "lies on this machine"),
         ("shop >= ", "is not a requirement"),
