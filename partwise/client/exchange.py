@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from partwise.errors import InputError, PartwiseError
@@ -84,9 +85,9 @@ def body_of(
 ) -> Body:
     """Return the body of a question: lists of Python travel as JSON, tables and frames as Arrow.
 
-    A predictor takes lists as JSON too, so that both see the same values. Decimals, which JSON has
-    not, are no text for a model: with one among them, lists travel as Arrow, where text is read as
-    that of JSON is and NaN stays NaN.
+    A predictor takes lists as JSON too, so that both see the same values. Decimals, bytes and
+    infinities, which JSON has not, are no text for a model: with one among them, lists travel as
+    Arrow, where text is read as that of JSON is and NaN stays NaN.
 
     Raises:
         InputError: Rows or key cannot be sent.
@@ -114,13 +115,19 @@ def body_of(
 def _needs_arrow(values: Any) -> bool:
     if isinstance(values, pa.ChunkedArray):
         return True
-    return any(isinstance(value, Decimal) for value in values)
+    return any(map(_is_not_of_json, values))
+
+
+def _is_not_of_json(value: Any) -> bool:
+    if isinstance(value, float | np.floating):
+        return math.isinf(value)
+    return isinstance(value, Decimal | bytes | bytearray)
 
 
 def _cell(value: Any) -> Any:
     """Return a value of a row as JSON has it; NaN is a missing value there."""
-    if isinstance(value, float) and math.isnan(value):
-        return None
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
     return value if isinstance(value, list | Mapping) else value_to_json(value)
 
 

@@ -18,8 +18,9 @@ from partwise.errors import ColumnError, InputError, KeyClassError, PartitionNot
 from partwise.runs.run import ONLY
 from partwise.serving.app import make_app
 from partwise.serving.errors import DeadlineError, OverloadedError, VersionNotServedError
-from partwise.serving.plain_json import read_arrow_rows
+from partwise.serving.plain_json import read_arrow_rows, read_json_rows
 from partwise.serving.server_options import ServerOptions
+from partwise.serving.wire import ARROW
 from partwise.store.store import Store
 from tests.ports import free_port
 from tests.serving.loopback import listening
@@ -147,6 +148,15 @@ def test_decimals_in_rows_are_numbers_for_a_model(store, ask):
     body = body_of([{"price": exact}, {"price": 1}], ONLY, None, "fail", "fail")
     sent = read_arrow_rows(body.content, max_rows=9).columns["price"]
     assert sent.to_pylist() == [exact, 1]
+
+
+@pytest.mark.parametrize("value", [float("inf"), np.float32("-inf"), b"\x07", -0.0])
+def test_a_model_gets_the_values_of_rows_and_no_text_in_their_place(value):
+    body = body_of([{"price": value}, {"price": None}], ONLY, None, "fail", "fail")
+    read = read_arrow_rows if body.content_type == ARROW else read_json_rows
+    values = read(body.content, max_rows=9).columns["price"]
+    found = values if isinstance(values, list) else values.to_pylist()
+    assert [repr(each) for each in found] == [repr(getattr(value, "item", lambda: value)()), "None"]
 
 
 def test_texts_beside_decimals_stand_for_the_keys_that_they_do_in_json(store, ask):
