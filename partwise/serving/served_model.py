@@ -178,7 +178,7 @@ def _column_names(model: Any, signature: Signature | None) -> tuple[str, ...] | 
         return tuple(signature.column_names()) or None
     if (design := getattr(model, "design", None)) is not None:
         return tuple(design.names)
-    for attribute in ("feature_name", "feature_names", "feature_names_in_"):
+    for attribute in ("feature_name", "feature_names", "feature_names_in_", "feature_names_"):
         names = getattr(model, attribute, None)
         if callable(names):
             names = names()

@@ -566,3 +566,24 @@ def test_predictions_that_json_has_not_are_text(local_store) -> None:
     assert json.loads(render_json(answer, "sales"))["outputs"] == {
         "prediction": ["1.50", "00ff", "1.5", None]
     }
+
+
+class Named(Constants):
+    """Reads models that say their features as CatBoost's do, and predict the length of a text."""
+
+    feature_names_ = ("key", "x")
+
+    def read(self, file_path: str) -> "Named":
+        return self
+
+    def predict(self, frame: pd.DataFrame) -> np.ndarray:
+        return frame["key"].str.len().to_numpy(float) + frame["x"].to_numpy()
+
+
+def test_features_are_known_by_whichever_name_a_library_has_for_them(local_store) -> None:
+    train(local_store, "run", {"abc": 1.0}, serde=Named())
+    promote(local_store, "run")
+    served = predictor(local_store, serde=Named())
+    assert said(served.predict([{"x": 2}], "abc")) == [5]
+    with pytest.raises(ColumnError, match=r"does not know the columns 'y'"):
+        served.predict([{"x": 2, "y": 1}], "abc")
