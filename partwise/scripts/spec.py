@@ -74,6 +74,20 @@ class ScriptSpec:
     """The argument that says what the script resumes from, or words with the placeholder
     {resume_from}; empty: none."""
 
+    def __post_init__(self) -> None:
+        """See that the words of `resume_argument` can be told apart, before one is resumed.
+
+        Raises:
+            InputError: A quotation in it has no end.
+        """
+        try:
+            shlex.split(self.resume_argument)
+        except ValueError as error:
+            raise InputError(
+                f"resume_argument={self.resume_argument!r}: {error}; quote its words as a shell "
+                "takes them."
+            ) from error
+
     def command(
         self, python: str, places: Mapping[str, str], variables: Mapping[str, str]
     ) -> list[str]:

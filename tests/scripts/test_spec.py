@@ -4,6 +4,7 @@ import subprocess
 
 import pytest
 
+from partwise.errors import InputError
 from partwise.scripts.spec import ScriptSpec
 
 PLACES = {"inputs.a": "/my rows/$HOME's.csv", "inputs.b": "/rows/b.csv"}
@@ -41,3 +42,8 @@ def test_a_shell_has_what_is_filled_in_as_it_is_in_quotes_too(words, said) -> No
 def test_a_plain_path_stands_in_a_text_for_the_shell_as_it_is() -> None:
     spec = ScriptSpec(shell='cat <<END\nopen("{inputs.b}")\nEND')
     assert spec.command("python", PLACES, {})[-1] == 'cat <<END\nopen("/rows/b.csv")\nEND'
+
+
+def test_a_resume_argument_that_no_shell_could_read_is_refused_before_the_start():
+    with pytest.raises(InputError, match=r"resume_argument='--from \"\{resume_from\}': No closing"):
+        ScriptSpec(words=("train.py",), resume_argument='--from "{resume_from}')
