@@ -283,6 +283,17 @@ def test_categories_are_sorted_and_divided_as_what_they_stand_for(session: Sessi
     assert names == ["__NULL__", "a", "b"]
 
 
+def test_rows_of_minus_zero_are_copied_with_those_of_zero(session: Session) -> None:
+    frame = pd.DataFrame({"F": [0.0, -0.0, 0.0, 1.0], "X": range(4)})
+    session.create_dataframe(frame).write.save_as_table("t")
+    session.sql("COPY INTO @s FROM t PARTITION BY (F) FILE_FORMAT = (TYPE = PARQUET)").collect()
+    copied = {each.name: pd.read_parquet(each) for each in session.stage_folder("s").iterdir()}
+    assert {name: list(rows["X"]) for name, rows in copied.items()} == {
+        "0.0": [0, 1, 2],
+        "1.0": [3],
+    }
+
+
 def test_no_file_is_copied_over_another_of_its_name(session: Session) -> None:
     session.create_dataframe(ROWS).write.save_as_table("sales")
     copy = "COPY INTO @s/x FROM sales PARTITION BY REGION FILE_FORMAT = (TYPE = PARQUET)"

@@ -113,8 +113,13 @@ def _copy(session: "Session", words: dict[str, str]) -> pa.Table:
 def _divided(rows: pa.Table, key: str) -> dict[str, pa.Table]:
     if key not in rows.column_names:
         raise ColumnError(f"The table has no column {key}: it has {rows.column_names}.")
-    ordered, start, parts = rows.take(pc.sort_indices(comparable(rows[key]))), 0, {}
-    for value in comparable(ordered[key]).value_counts().to_pylist():
+    values = comparable(rows[key])
+    if pa.types.is_floating(values.type):
+        # -0.0, which has the place of 0.0 in their order, would be another value.
+        values = pc.add(values, 0.0)
+    places = pc.sort_indices(values)
+    ordered, start, parts = rows.take(places), 0, {}
+    for value in values.take(places).value_counts().to_pylist():
         name = "__NULL__" if value["values"] is None else _folder(str(value["values"]))
         parts[name] = ordered.slice(start, value["counts"])
         start += value["counts"]
