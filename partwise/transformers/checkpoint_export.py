@@ -13,9 +13,9 @@ from partwise.transformers.report import ExportReport
 
 
 def export_checkpoint(
-    name: str,
+    name: str | Path,
     feature: str,
-    output: Path,
+    output: Path | str,
     options: TransformersOptions | None = None,
     own_config: OwnConfig | None = None,
 ) -> ExportReport:
@@ -42,9 +42,9 @@ def export_checkpoint(
         StoreError: The disk is full, or may not be written to.
 
     Example:
-        >>> export_checkpoint("models/bert", "default", Path("onnx"))  # doctest: +SKIP
+        >>> export_checkpoint("models/bert", "default", "onnx")  # doctest: +SKIP
     """
-    options = options or TransformersOptions()
+    options, name, output = options or TransformersOptions(), str(name), Path(output)
     # Before the weights are read, which may have gigabytes.
     folder, file_name = place(output, options)
     is_file = folder / file_name == output

@@ -312,3 +312,9 @@ def test_a_configuration_that_is_not_the_models_is_refused(wrong, told, tmp_path
     with pytest.raises(ExportRefusedError, match=told):
         export(model, Wrong(model.config), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_a_path_or_text(bert, tmp_path):
+    for name, output in ((bert, str(tmp_path / "out")), (str(bert), tmp_path / "out")):
+        with pytest.raises(UnknownFeatureError, match="no feature 'fill'"):
+            export_checkpoint(name, "fill", output)
