@@ -77,6 +77,9 @@ class CrossValidation(Settings):
             if pa.types.is_dictionary(column.type):
                 # Its dictionary may have values that no row has, which would count as groups.
                 column = column.cast(column.type.value_type)
+            if pa.types.is_floating(column.type):
+                # 0.0 is equal to -0.0, and another value for Arrow.
+                column = pc.add(column.cast(pa.float64()), 0.0)
             encoded = pc.dictionary_encode(column, null_encoding="encode")
             codes, count = encoded.indices.to_numpy(), len(encoded.dictionary)
         folds = min(self.folds, count)

@@ -77,3 +77,11 @@ def test_a_group_column_that_has_no_groups_is_refused(group, reason):
     schema = pa.schema([("nested", pa.list_(pa.int64()))])
     with pytest.raises(ColumnError, match=reason):
         CrossValidation(group=group).check(schema, frozenset())
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_a_group_of_zero_has_both_zeros(kind):
+    values = np.array([0.0, -0.0, 1.0, np.nan] * 10)
+    table = pa.table({"g": pa.array(values, kind)})
+    splits = CrossValidation(folds=5, group="g").splits(table, 3)
+    assert sorted(int(split.test.sum()) for split in splits) == [10, 10, 20]
