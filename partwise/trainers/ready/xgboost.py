@@ -214,7 +214,7 @@ def _check_squares(data: TrainingData) -> None:
 
 def check_mean(params: Mapping[str, Any], mean: float) -> None:
     """Refuse labels that are all 0, of which the objective has no first prediction."""
-    if params["objective"] in _ABOVE_ZERO and not mean and "base_score" not in params:
+    if params["objective"] in _ABOVE_ZERO and not mean and params.get("base_score") is None:
         raise InputError(
             f"The label is 0 in all rows trained on, and {params['objective']!r} predicts by the "
             'logarithm of their mean: leave them out, or take an objective such as "count:poisson".'
