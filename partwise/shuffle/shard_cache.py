@@ -93,7 +93,11 @@ class ShardCache:
                 WrittenPart(path=f"{self.entry}/{name}", sha256=str(sha256))
                 for name, sha256 in document["parts"].items()
             ]
-        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            # It is damaged, and would stand in the way of that of every later run.
+            self.forget()
             return None
 
     @property

@@ -450,3 +450,19 @@ def test_the_rows_before_a_part_are_counted_once(monkeypatch):
     assert first_rows([]) == [0, 2, 2, 5, None]
     assert asked == counts
     assert first_rows([object()]) == [None] * 5, "of what is read elsewhere nobody knows"
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"parts": []}'])
+def test_a_damaged_list_of_shards_is_made_again(dask_client, tmp_path, scratch, files, content):
+    first = Loaded(files, ["store"], dask_client, tmp_path)
+    found = first.partitions()
+    first.close()
+    (complete,) = scratch.glob("shards/*/complete.json")
+    complete.write_bytes(content)
+    again = Loaded(files, ["store"], dask_client, tmp_path)
+    assert again.partitions() == found
+    again.close()
+    third = Loaded(files, ["store"], dask_client, tmp_path)
+    assert ["used again" in said for said in third.said] == [True]
+    assert third.partitions() == found
+    third.close()
