@@ -77,6 +77,8 @@ def test_google_is_not_waited_for_either(silent_server: str, monkeypatch) -> Non
     # It asks six times, and waits up to sixteen seconds in between.
     monkeypatch.setattr("gcsfs.retry.asyncio", SimpleNamespace(sleep=at_once))
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", silent_server)
+    # Another test may have opened one, with the limits as they are.
+    monkeypatch.setattr(remote_objects, "_filesystems", {})
     filesystem = open_filesystem("gs", {}, endpoint_url=None, region=None, profile=None)
     _ends(lambda: RemoteObjects(filesystem, "gs", "bucket/store").read("a"))
 
