@@ -38,7 +38,6 @@ from partwise.tables.features import label_numbers
 class _Tried:
     """A candidate that predicted."""
 
-    level: int
     name: str
     predicted: Predicted
     finite: np.ndarray
@@ -129,7 +128,6 @@ class CompareWork:
         classes = named[1].to_pylist() if named is not None and named[0] == self.label else ()
         finite = np.isfinite(predictions)
         return _Tried(
-            level=model.level,
             name=name,
             predicted=Predicted(
                 labels=label_numbers(self.label, table.column(self.label), classes),

@@ -5,7 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -51,7 +51,6 @@ class Progress:
     partitions: int
     counts: Counter[str] = field(default_factory=Counter)
     kept: int = 0
-    failures: dict[str, FailureGroup] = field(default_factory=dict)
     latest: dict[int, tuple[ShardProgress, float]] = field(default_factory=dict)
     """What was heard of each shard at last, and when."""
     begun: dict[int, int] = field(default_factory=dict)
@@ -77,10 +76,6 @@ class Progress:
         executions[news.execution] = (counts, kept + news.kept)
         self.counts.update(news.counts)
         self.kept += news.kept
-        for group in news.failures:
-            known = self.failures.get(group.fingerprint)
-            total = group.count + (known.count if known else 0)
-            self.failures[group.fingerprint] = replace(known or group, count=total)
 
     @property
     def finished(self) -> int:
