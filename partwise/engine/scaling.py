@@ -185,14 +185,10 @@ def rank_slots(workers: Sequence[ClusterWorker], config: ScalingConfig) -> list[
     else:
         by_worker = len(slots_of(workers, 1, gpus)) if gpus else len(workers)
         wanted = max(1, by_worker) if asked == ALL else asked
-        most = sum(
-            worker.cpus for members in _by_host(workers).values() for worker in _unused(members)
-        )
+        of_hosts = cpus_of_hosts(workers)
         # The most that leaves room for all of them: 1 where there is not even that.
-        cpus = next(
-            (n for n in range(most // wanted, 1, -1) if len(slots_of(workers, n, gpus)) >= wanted),
-            1,
-        )
+        most = min(sum(of_hosts) // wanted, max(of_hosts))
+        cpus = next((n for n in range(most, 1, -1) if len(slots_of(workers, n, gpus)) >= wanted), 1)
         slots = _by_turns(slots_of(workers, cpus, gpus), wanted)
     if not slots:
         _refuse(workers, "A rank", cpus, gpus)
@@ -291,6 +287,12 @@ def _unused(workers: Sequence[ClusterWorker]) -> list[_Left]:
     ]
 
 
+def cpus_of_hosts(workers: Iterable[ClusterWorker]) -> list[int]:
+    """Return how many CPUs each host has, of which slots are made: none has some of two hosts."""
+    by_host = _by_host(workers).values()
+    return [sum(worker.cpus for worker in _unused(members)) for members in by_host]
+
+
 def _take(host: str, workers: Sequence[_Left], cpus: int, gpus: int) -> Slot:
     """Make a slot of the first worker, and of the others as far as that has not enough."""
     home = workers[0]
@@ -343,9 +345,9 @@ def _by_turns(slots: list[Slot], count: int) -> list[Slot]:
 
 def _refuse(workers: Sequence[ClusterWorker], who: str, cpus: int, gpus: int) -> None:
     """Say which of both no machine has enough of."""
-    hosts = [_unused(members) for members in _by_host(workers).values()]
-    most_cpus = max(sum(worker.cpus for worker in members) for members in hosts)
-    most_gpus = max(sum(len(worker.gpus) for worker in members) for members in hosts)
+    most_cpus = max(cpus_of_hosts(workers))
+    by_host = _by_host(workers).values()
+    most_gpus = max(sum(len(worker.gpus) for worker in members) for members in by_host)
     if cpus > most_cpus:
         asked, there, name = counted(cpus, "CPU"), counted(most_cpus, "CPU"), "cpus"
     elif gpus > most_gpus:

@@ -10,6 +10,7 @@ from partwise.engine.scaling import (
     ClusterWorker,
     ScalingConfig,
     Slot,
+    cpus_of_hosts,
     rank_slots,
     slots_of,
 )
@@ -115,7 +116,8 @@ def place_nodes(
         numbers = range(there // ranks, 0, -1)
         gpus = next((n for n in numbers if len(room(least, n)) >= nodes), 0)
     if threads == ALL:
-        most = sum(max(worker.threads, worker.cores) for worker in workers) // ranks
+        of_hosts = cpus_of_hosts(workers)
+        most = min(sum(of_hosts) // ranks, max(of_hosts) // process_count)
         numbers = range(most, 1, -1)
         threads = next((n for n in numbers if len(room(n, gpus)) >= nodes), 1)
     slots = room(threads, gpus)[:nodes]
