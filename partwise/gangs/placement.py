@@ -48,7 +48,9 @@ def place_gangs(
         return [place_ranks(workers, config)]
     hides = config.gpus == 0
     threads = {worker.address: worker.threads for worker in workers}
-    room = max(1, sum(threads.values()) // config.ranks)
+    # As many as there would be with the least that each rank is to have.
+    least = slots_of(workers, max(1, config.cpus), config.gpus or 0)
+    room = max(1, len(least) // config.ranks)
     for count in range(min(room, at_most or room), 1, -1):
         asked = config.model_copy(update={"ranks": count * config.ranks})
         try:

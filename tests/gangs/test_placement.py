@@ -7,8 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from partwise.engine.scaling import ClusterWorker, ScalingConfig, cluster_workers
+from partwise.engine.scaling import ClusterWorker, ScalingConfig, cluster_workers, rank_slots
 from partwise.errors import InputError
+from partwise.gangs import placement
 from partwise.gangs.driver import run_gang
 from partwise.gangs.placement import place_gangs, place_nodes, place_ranks, replace_lost
 from partwise.outcomes import PartitionStatus, Result
@@ -91,6 +92,19 @@ def test_gangs_beside_each_other_never_wait_for_a_worker_of_another():
         assert used <= sum(threads)
     assert beside > 50
     assert len(place_gangs(workers_of(2, 2, 2), ScalingConfig())) == 1
+
+
+def test_no_more_gangs_are_tried_than_there_is_room_for(monkeypatch):
+    """For two ranks with a GPU each, on 64 machines of 64 threads, that took 10 s."""
+    tried = []
+
+    def slots_for(workers, config):
+        tried.append(config.ranks)
+        return rank_slots(workers, config)
+
+    monkeypatch.setattr(placement, "rank_slots", slots_for)
+    gangs = place_gangs(workers_of(*[4] * 20), ScalingConfig(ranks=2, cpus=4))
+    assert (len(gangs), tried) == (10, [20])
 
 
 def test_a_lost_worker_is_replaced_by_one_that_is_free():
