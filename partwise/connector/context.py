@@ -282,7 +282,7 @@ class PartitionContext:
         Example:
             >>> context.report(step=epoch, metric=rmse)  # doctest: +SKIP
         """
-        if not isinstance(step, Integral) or step < 0:
+        if not isinstance(step, Integral) or not 0 <= step < 2**63:
             raise InputError(f"context.report() was given the step {step!r}, which is not a count.")
         if isinstance(metric, str | bytes) or not hasattr(metric, "__float__"):
             raise InputError(

@@ -79,3 +79,9 @@ def test_a_partition_reports_one_number(metric) -> None:
         PartitionContext(link=link).report(step=1, metric=metric)
     PartitionContext(link=link).report(step=1, metric=np.float32(0.5))
     assert link.reports == {1: 0.5}
+
+
+@pytest.mark.parametrize("step", [-1, 0.5, 2**63, "1"])
+def test_a_partition_reports_no_step_that_is_not_a_count(step) -> None:
+    with pytest.raises(InputError, match=r"the step .*, which is not a count"):
+        PartitionContext(link=MemoryLink()).report(step=step, metric=1.0)
