@@ -11,10 +11,16 @@ from typing import Any
 import pyarrow as pa
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
+from partwise.connector.context import check_filename
 from partwise.errors import InputError
 from partwise.form_schema import for_forms
 from partwise.settings import Settings
-from partwise.transformers.checkpoint_files import find_checkpoint, find_weights, read_config
+from partwise.transformers.checkpoint_files import (
+    find_checkpoint,
+    find_weights,
+    read_config,
+    served_files,
+)
 from partwise.transformers.export import LIBRARIES
 from partwise.transformers.feature_choice import check_feature
 from partwise.transformers.options import TransformersOptions
@@ -124,6 +130,9 @@ def _check(item: TransformersExport) -> Path:
         folder = find_checkpoint(item.model, trusts_code=item.options.trust_remote_code)
         check_feature(read_config(folder)["model_type"], item.feature)
         find_weights(item.model, folder)
+        for file in served_files(folder):
+            # They become artifacts, at the end of the work.
+            check_filename(file.name)
     except InputError as error:
         raise type(error)(f"The model {item.key!r} cannot be exported: {error}") from error
     # Processes work elsewhere.

@@ -24,6 +24,7 @@ from partwise.errors import (
 )
 from partwise.exports.proof.verdict import Finding, Verdict
 from partwise.transformers.checkpoint_export import export_checkpoint
+from partwise.transformers.collection import read_exports, tabulate
 from partwise.transformers.export import TransformersMismatchError, export, place, writing
 from partwise.transformers.families import TextOnnxConfig
 from partwise.transformers.feature_choice import config_for
@@ -318,3 +319,12 @@ def test_a_folder_is_a_path_or_text(bert, tmp_path):
     for name, output in ((bert, str(tmp_path / "out")), (str(bert), tmp_path / "out")):
         with pytest.raises(UnknownFeatureError, match="no feature 'fill'"):
             export_checkpoint(name, "fill", output)
+
+
+def test_a_file_that_no_run_can_keep_is_refused_before_the_export(bert, tmp_path):
+    shutil.copytree(bert, tmp_path / "bert")
+    exports = read_exports([(str(tmp_path / "bert"), CLASSIFIER)])
+    assert tabulate(exports).num_rows == 1
+    (tmp_path / "bert" / "größe.model").touch()
+    with pytest.raises(InputError, match=r"cannot be exported: The artifact name 'größe\.model'"):
+        tabulate(exports)
