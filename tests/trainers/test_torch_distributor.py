@@ -237,6 +237,11 @@ def make_all_calls(context: RankContext) -> dict[str, Ended]:
     return {name: end_of(partial(call, context)) for name, call in CALLS.items()}
 
 
+def wrap_often(context: RankContext) -> list[str]:
+    torch.set_num_threads(1)
+    return [type(CALLS["wrapped"](context).model).__name__ for _ in range(30)]
+
+
 def numbers() -> pa.Table:
     """11 rows: one more than two equal shares have."""
     random = np.random.default_rng(1)
@@ -330,6 +335,13 @@ def test_the_model_is_what_the_wrapper_holds(ranks):
     for result in both(ranks, "wrapped"):
         assert type(result.model) is torch.nn.Sequential
         assert result.metrics == {"loss": 0.5}
+
+
+@pytest.mark.slow
+def test_a_wrapper_is_let_go_without_waiting_for_a_thread():
+    """On one busy processor a rank hung in one call of ten."""
+    with ranks_that_have("torch.nn.parallel", "torch._dynamo", __name__):
+        assert run_ranks(2, wrap_often, {}, seed=7) == [["Sequential"] * 30] * 2
 
 
 def test_two_ranks_make_the_parameters_of_one_process(ranks):

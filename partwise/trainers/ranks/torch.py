@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore
 
 _TWICE = "initialize the default process group twice"
+_kept: list[object] = []
+"""Process groups that were opened: none is freed in this process, which ends soon. Who frees one
+has Python's lock and waits for gloo's threads (torch 2.13), and one of these may wait for that lock,
+to let go of the last sum of DistributedDataParallel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +213,7 @@ def _process_group(
         world_size=context.world_size,
         timeout=None if timeout_s is None else timedelta(seconds=timeout_s),
     )
+    _kept.append(dist.group.WORLD)
     try:
         # Gloo (torch 2.13) waits for ever for a rank that leaves while another one is connecting,
         # as one does whose function fails or closes the group at once.
@@ -243,4 +248,7 @@ def _unwrapped(outcome: Any) -> Any:
 
     if isinstance(outcome, Result):
         return replace(outcome, model=_unwrapped(outcome.model))
-    return outcome.module if isinstance(outcome, DistributedDataParallel) else outcome
+    if not isinstance(outcome, DistributedDataParallel):
+        return outcome
+    _kept.append(outcome.process_group)
+    return outcome.module
