@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 _TWICE = "initialize the default process group twice"
 _kept: list[object] = []
-"""Process groups that were opened: none is freed in this process, which ends soon. Who frees one
-has Python's lock and waits for gloo's threads (torch 2.13), and one of these may wait for that lock,
-to let go of the last sum of DistributedDataParallel."""
+"""Process groups of functions that have ended well: none is freed in this process, which ends soon.
+Who frees one has Python's lock and waits for gloo's threads (torch 2.13), and one of these may wait
+for that lock, to let go of the last sum of DistributedDataParallel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,12 +213,13 @@ def _process_group(
         world_size=context.world_size,
         timeout=None if timeout_s is None else timedelta(seconds=timeout_s),
     )
-    _kept.append(dist.group.WORLD)
     try:
         # Gloo (torch 2.13) waits for ever for a rank that leaves while another one is connecting,
         # as one does whose function fails or closes the group at once.
         context.barrier()
         yield
+        # After an error it is freed: that sets the other ranks free.
+        _kept.append(dist.group.WORLD)
     finally:
         # The function may have closed it, as scripts do.
         if dist.is_initialized():
