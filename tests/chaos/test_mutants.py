@@ -417,8 +417,8 @@ MUTANTS = (
     Mutant(
         "interpreter and packages of an environment lie in its folder",
         "partwise/environments/building.py",
-        "python=places.python,",
-        "python=read_document(entry).name,  # type: ignore",
+        "python=python, site_packages=packages,",
+        "python=read_document(entry).name, site_packages=packages,  # type: ignore",
         "tests/security/test_forged_files.py -k changed_without_a_key",
     ),
 )
