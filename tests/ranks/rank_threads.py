@@ -164,5 +164,6 @@ def run_rank_threads(
     errors.sort(key=lambda error: isinstance(error, PeerLostError))
     for error in errors:
         if error is not None and not isinstance(error, threading.BrokenBarrierError):
+            error.add_note(f"The ranks raised {errors!r}.")
             raise error
     return [future.result() for future in futures]
