@@ -21,6 +21,9 @@ CHECKSUM = b"partwise.sha256"
 NO_CHECKSUM = b"checksum-of-this-file".ljust(64, b".")
 SIGNATURE = b"partwise.signature"
 NO_DIGEST = b"signature-of-this-file".ljust(64, b".")
+_SMALL_BYTES = 1 << 20
+"""A smaller table is compressed by Snappy: Zstandard begins anew for each column, which took half
+of the time of a segment of 60 partitions, and made it a fifth smaller."""
 # Thrift puts the type and the length of the value between a key and its value.
 _PLACE = re.compile(CHECKSUM + rb".{1,4}?([0-9a-f]{64})", re.DOTALL)
 _SIGNED = re.compile(
@@ -51,7 +54,7 @@ def write_sealed(
     pq.write_table(
         table,
         sink,
-        compression="zstd",
+        compression="snappy" if table.nbytes < _SMALL_BYTES else "zstd",
         use_dictionary=dictionary_columns(table.schema),
         write_page_checksum=True,
         row_group_size=rows_per_group,
