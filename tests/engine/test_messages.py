@@ -1,6 +1,7 @@
 """Messages between a worker and its child process."""
 
 import socket
+import threading
 from dataclasses import replace
 
 import msgpack
@@ -152,3 +153,15 @@ def test_what_is_no_message_ends_the_connection_and_runs_nothing(sockets, wire) 
     sockets[0].sendall(wire)
     with pytest.raises(EOFError, match="not a message"):
         Connection(sockets[1]).receive(1)
+
+
+def test_messages_are_let_come_while_they_are_gathered():
+    ours, theirs = (Connection(end) for end in socket.socketpair())
+    ours.send(Idle(libraries=["first"]))
+    later = threading.Timer(0.05, ours.send, [Idle(libraries=["second"])])
+    later.start()
+    assert theirs.receive(5, gather_s=0.5) == Idle(libraries=["first"])
+    # Read with the first: nobody asks the kernel for it.
+    ours.close()
+    theirs.close()
+    assert theirs.receive(0) == Idle(libraries=["second"])

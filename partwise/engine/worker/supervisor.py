@@ -38,6 +38,9 @@ from partwise.errors import ClusterError, PartwiseError
 from partwise.outcomes import PartitionStatus
 
 POLL_S = 0.05
+GATHER_S = 0.002
+"""After an outcome of less work than this, the next ones are let come for as long. In the socket
+they outlive the child: what has come counts, whatever becomes of it meanwhile."""
 HELD_UP_S = 1.0
 """A look at a child that comes so late says that this process was stopped meanwhile."""
 MOST_PROCESSES = 1_000
@@ -142,16 +145,19 @@ class Supervisor:
         # even if the child dies, or is found too late or too large, a moment later. The look at the
         # process costs reads in /proc, so it is taken by the clock and not after each message.
         next_look = time.monotonic() + POLL_S
+        gather_s = 0.0
         while True:
             verdict = None
             began = time.monotonic()
             try:
-                message = child.connection.receive(POLL_S)
+                message = child.connection.receive(POLL_S, gather_s)
             except EOFError:
                 verdict, message = self._describe_death(child), None
             self._note_hold_up(child, time.monotonic() - began)
+            gather_s = 0.0
             match message:
                 case Outcome():
+                    gather_s = GATHER_S if message.seconds < GATHER_S else 0.0
                     # In the order of the list that was sent, so it is of the first that waits.
                     waiting.popleft()
                     yield self._complete(message)
