@@ -168,17 +168,17 @@ class BundleWriter:
             self._zip = _Zip(self._buffer, "w")
         entry = zipfile.ZipInfo(f"{partition_id}/{filename}", date_time=(1980, 1, 1, 0, 0, 0))
         entry.external_attr = 0o644 << 16
-        stored = content
-        if is_deflated := _is_compressible(content):
+        deflated = _deflated(content)
+        stored = content if deflated is None else deflated
+        if deflated is not None:
             entry.compress_type = zipfile.ZIP_DEFLATED
-            stored = isal_zlib.compress(content, _LEVEL, _RAW)
         return StoredArtifact(
             filename=filename,
             bundle=self.path,
             offset=self._zip.add(entry, stored, content),
             size_bytes=len(content),
             stored_bytes=len(stored),
-            compression="deflate" if is_deflated else "stored",
+            compression="stored" if deflated is None else "deflate",
             sha256=hashlib.sha256(content).hexdigest(),
             serde=serde,
         )
@@ -190,11 +190,15 @@ class BundleWriter:
         return self._buffer.getvalue()
 
 
-def _is_compressible(content: bytes) -> bool:
+def _deflated(content: bytes) -> bytes | None:
+    """Return content deflated; None where its beginning says that it is not worth it."""
     if len(content) < COMPRESS_FROM_BYTES:
-        return False
+        return None
     probe = content[:PROBE_BYTES]
-    return len(isal_zlib.compress(probe, _LEVEL, _RAW)) < WORTHWHILE * len(probe)
+    deflated: bytes = isal_zlib.compress(probe, _LEVEL, _RAW)
+    if len(deflated) >= WORTHWHILE * len(probe):
+        return None
+    return deflated if len(probe) == len(content) else isal_zlib.compress(content, _LEVEL, _RAW)
 
 
 def decode(stored: bytes, artifact: StoredArtifact, where: str) -> bytes:
