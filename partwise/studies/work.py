@@ -55,15 +55,14 @@ class ScoredTrainer:
         if isinstance(splits, Skip):
             return splits
         rounds = int(context.params.get("rounds") or self.trainer.rounds)
-        every = max(1, -(-rounds // MOST_REPORTS))
 
         def report_round(number: int, value: float) -> None:
-            if number % every == 0:
-                context.report(step=number, metric=value)
+            context.report(step=number, metric=value)
 
         def report_window(place: int, value: float) -> None:
             context.report(step=place, metric=value)
 
+        watch = Watch(every=max(1, -(-rounds // MOST_REPORTS)), report=report_round)
         season = getattr(self.evaluation, "season", 1)
         question = Question(splits=splits, metric=metric, season=season)
         scored = score(
@@ -73,7 +72,7 @@ class ScoredTrainer:
             season=season,
             on_window=report_window,
             # The steps of a trial are either rounds or windows.
-            watch=Watch(metric=metric.built_in, report=report_round) if len(splits) == 1 else None,
+            watch=watch if len(splits) == 1 else None,
         )
         if isinstance(scored, Skip):
             return scored

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,7 +21,7 @@ from partwise.models.composite_models import IntervalModel, LagModel
 from partwise.models.plain_models import ForecastModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import pyarrow as pa
 
@@ -56,11 +56,14 @@ class Fit:
 class Watch:
     """Looks on while a model is fitted, so that the fit can be given up."""
 
-    metric: str
-    """The built-in metric to be reported; "" for a function, which no library computes."""
+    every: int
+    """The rounds from one look to the next."""
     report: Callable[[int, float], None]
-    """Called with a round and the metric of the rows scored on; raises to give the fit up. A
-    library that cannot compute the metric does not call it."""
+    """Called with a round and the metric of the rows scored on; raises to give the fit up."""
+
+
+Look = Callable[[int, Callable[[], Any]], None]
+"""Called after each round with its number, and with what predicts the rows scored on by then."""
 
 
 class PreparedRows(Protocol):
@@ -79,7 +82,7 @@ class PreparedRows(Protocol):
         train: np.ndarray,
         test: np.ndarray | None = None,
         settings: Mapping[str, Any] | None = None,
-        watch: Watch | None = None,
+        look: Look | None = None,
     ) -> Fit | Skip:
         """Train a model, and predict other rows with it.
 
@@ -88,7 +91,7 @@ class PreparedRows(Protocol):
             test: The rows to predict, as bools of shape (n,); None: none.
             settings: Parameters by name, over those of the trainer; `rounds` among them, or a tuple
                 of those of the model and of each of its quantiles.
-            watch: Hears how a fit goes on.
+            look: Hears how a fit in rounds goes on, and may raise to give it up.
 
         Returns:
             The fit; a Skip where there are too few rows to train on.
@@ -146,7 +149,7 @@ def score(
 
     `metric` None: nothing is compared. `season`: rows after which one repeats. `on_window` is
     called after each split but the last, with its place and the mean so far, and raises to give up.
-    `watch` looks on while the first model is fitted. A Skip comes of a split with too few rows.
+    `watch` hears the metric while the first model is fitted. A Skip: a split has too few rows.
     """
     values: list[float] = []
     measured: list[Mapping[str, float]] = []
@@ -154,11 +157,17 @@ def score(
     residuals: list[np.ndarray] = []
     last = None
     reason = ""
+
+    def look(done: int, predict: Callable[[], Any]) -> None:
+        if watch is not None and metric is not None and done % watch.every == 0:
+            watch.report(done, metric(predicted_of(rows, splits[0], predict(), season)))
+
     for place, split in enumerate(splits):
-        fit = rows.fit(split.train, split.test, settings, watch if place == 0 else None)
+        is_watched = watch is not None and place == 0
+        fit = rows.fit(split.train, split.test, settings, look if is_watched else None)
         if not isinstance(fit, Fit):
             return fit
-        predicted = predicted_of(rows, split, fit, season)
+        predicted = predicted_of(rows, split, fit.predictions, season)
         last = fit
         reason = reason or without_number(predicted.predictions)
         if predicted.predictions.ndim == 1:
@@ -234,12 +243,12 @@ def with_intervals(
     return found, {"interval_rows": len(residuals)}
 
 
-def predicted_of(rows: PreparedRows, split: Split, fit: Fit, season: int = 1) -> Predicted:
+def predicted_of(rows: PreparedRows, split: Split, predictions: Any, season: int = 1) -> Predicted:
     """Return the predictions of a fit for the rows of its split, with their labels."""
     labels = rows.labels[split.test]
     return Predicted(
         labels=labels,
-        predictions=prediction_array(fit.predictions, len(labels)),
+        predictions=prediction_array(predictions, len(labels)),
         history=None if split.history is None else rows.labels[split.history],
         season=season,
     )

@@ -225,7 +225,7 @@ def test_a_stop_commits_nothing(try_settings) -> None:
     assert run.partitions.num_rows == 0
 
 
-def test_rounds_report_no_built_in_metric_in_place_of_a_function_of_its_name(monkeypatch):
+def test_rounds_report_the_metric_of_the_study_be_it_a_function_or_built_in(monkeypatch):
     def mae(labels, predictions):
         return 7.0
 
@@ -233,7 +233,7 @@ def test_rounds_report_no_built_in_metric_in_place_of_a_function_of_its_name(mon
     monkeypatch.setattr(PartitionContext, "report", lambda self, **report: reports.append(report))
     rows = pa.table({"x": [float(x) for x in range(60)], "y": [float(x % 7) for x in range(60)]})
     for metric in (mae, "mae"):
-        assert not reports
+        reports.clear()
         trainer = ScoredTrainer(
             trainer=LightGBMTrainer(label="y", rounds=3),
             evaluation=HoldoutFraction(),
@@ -242,7 +242,8 @@ def test_rounds_report_no_built_in_metric_in_place_of_a_function_of_its_name(mon
             fit_on="auto",
         )
         trainer(DataConnector(rows), PartitionContext(seed=1))
-    assert len(reports) == 3
+        assert [report["step"] for report in reports] == [1, 2, 3]
+        assert ({report["metric"] for report in reports} == {7.0}) == (metric is mae)
 
 
 def test_a_trial_that_meets_a_full_disk_says_so(try_settings, monkeypatch) -> None:

@@ -65,7 +65,7 @@ class PlainRows:
         self.trainer, self.table = trainer, table
         self.labels = table["y"].to_numpy()
 
-    def fit(self, train, test=None, settings=None, watch=None):
+    def fit(self, train, test=None, settings=None, look=None):
         bias = (settings or {}).get("bias", 1.0)
         if bias == "broken":
             raise ZeroDivisionError("no such bias")
@@ -74,8 +74,8 @@ class PlainRows:
         if bias == "memory":
             raise MemoryError
         for done in range(1, 5):
-            if watch is not None:
-                watch.report(done, abs(bias))
+            if look is not None:
+                look(done, lambda: self.labels[test] + bias)
         self.trainer.fits.append(bias)
         predictions = None if test is None else self.labels[test] + bias
         return Fit(model=f"biased by {bias}", predictions=predictions, task="regression")
@@ -147,18 +147,43 @@ def test_worse_trials_are_given_up_between_rounds_and_windows(table):
         assert len(plain.fits) == 5 * windows + (1 if windows > 1 else 0)
 
 
-def test_no_library_is_asked_for_a_function_named_like_a_built_in_metric(table):
-    """Trials are given up by what they are compared by, and of a function between windows only."""
+def test_trials_are_given_up_by_what_they_are_compared_by(table):
+    """A function named like a built-in metric counts itself, between rounds too."""
+    asked = []
 
     def mae(labels, predictions):
         error = predictions - labels
-        return np.where(error < 0, -50 * error, error).mean()
+        asked.append(np.where(error < 0, -50 * error, error).mean())
+        return asked[-1]
 
-    for metric, pruned in (("mae", True), (mae, False)):
-        trainer = LightGBMTrainer(label="y", rounds=20)
-        tuned = Tuned(trainer, SPACE, trials=12, pruner="median", metric=metric)
-        result, _ = search(tuned, table)
-        assert (result.metrics["trials_pruned"] > 0) == pruned
+    trainer = LightGBMTrainer(label="y", rounds=20)
+    result, trials = search(Tuned(trainer, SPACE, "mae", trials=12, pruner="median"), table)
+    assert result.metrics["trials_pruned"] > 0
+    result, trials = search(Tuned(trainer, SPACE, mae, trials=12, pruner="median"), table)
+    assert result.metrics["trials_pruned"] > 0
+    assert len(asked) > 12
+    assert {each["value"] for each in trials["trials"]} - {None} <= {*asked}
+
+
+@pytest.mark.parametrize(
+    ("trainer", "params"),
+    [
+        (LightGBMTrainer, {}),
+        (LightGBMTrainer, {"metric": ["mape", "auc"]}),
+        (XGBoostTrainer, {}),
+        (XGBoostTrainer, {"eval_metric": ["rmse", "mape"]}),
+    ],
+)
+def test_windows_stop_early_by_the_trainers_metric_whatever_the_pruner(table, trainer, params):
+    labels = np.random.default_rng(3).exponential(size=len(table)) + 0.01
+    table = table.set_column(3, "y", pa.array(labels))
+    own = trainer(label="y", rounds=60, early_stopping_rounds=3, params=params)
+    windows = []
+    for pruner in ("none", "median"):
+        holdout = Backtest(time="day", horizon=20, windows=2)
+        tuned = Tuned(own, SPACE, "mae", trials=1, holdout=holdout, pruner=pruner)
+        windows.append(search(tuned, table)[1]["trials"][0]["windows"])
+    assert windows[0] == windows[1]
 
 
 def test_equal_settings_are_fitted_once(table):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from partwise.connector.context import PartitionContext
     from partwise.tables.classes import ClassValue
-    from partwise.trainers.candidate import Watch
+    from partwise.trainers.candidate import Look
 
 TrainFunction = Callable[..., Any]
 """(data, context) -> model, `Result` or `Skip`."""
@@ -74,7 +74,7 @@ class PreparedFunction:
         train: np.ndarray,
         test: np.ndarray | None = None,
         settings: Mapping[str, Any] | None = None,
-        watch: Watch | None = None,  # noqa: ARG002 (a function does not report)
+        look: Look | None = None,  # noqa: ARG002 (a function does not report)
     ) -> Fit | Skip:
         """Train a model, and predict other rows with it; see `PreparedRows.fit`."""
         params = {**self._context.params, **(settings or {})}

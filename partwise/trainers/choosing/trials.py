@@ -127,16 +127,16 @@ class Study:
 
     def _score(self, trial: Trial) -> Score | Skip:
         question, metric, rounds = self._question, self._question.metric, self._rounds
-        every = max(1, rounds // CHECKPOINTS)
 
         def on_round(done: int, value: float) -> None:
             # The last round is reported as the end of the window.
-            if done < rounds and done % every == 0:
+            if done < rounds:
                 trial.report(done, metric.loss(value))
 
         def on_window(place: int, mean: float) -> None:
             trial.report((place + 1) * rounds, metric.loss(mean))
 
+        watch = Watch(every=max(1, rounds // CHECKPOINTS), report=on_round)
         return score(
             self._rows,
             question.splits,
@@ -144,7 +144,7 @@ class Study:
             settings=trial.settings,
             season=question.season,
             on_window=on_window if trial.is_pruned else None,
-            watch=Watch(metric=metric.built_in, report=on_round) if trial.is_pruned else None,
+            watch=watch if trial.is_pruned else None,
         )
 
     def _keep_better(self, settings: Mapping[str, Any], scored: Score) -> None:

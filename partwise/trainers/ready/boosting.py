@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from partwise.connector.context import PartitionContext
     from partwise.connector.data_connector import DataConnector
-    from partwise.trainers.candidate import Fit, Watch
+    from partwise.trainers.candidate import Fit, Look
 
 _LARGER_IS_BETTER = re.compile(
     r"(auc|aucpr|auc_mu|average_precision|ndcg|map|pre|ams|r2|(interval-regression-)?accuracy)"
@@ -283,7 +283,7 @@ class BoostingTrainer(BoostingSettings, TabularTrainer):
         params: dict[str, Any],
         rounds: int,
         threads: int,
-        watch: Watch | None,
+        look: Look | None,
     ) -> Fit:
         """Train a model, and predict the holdout with it."""
 
@@ -309,7 +309,7 @@ class PreparedBoosting:
         train: np.ndarray,
         test: np.ndarray | None = None,
         settings: Mapping[str, Any] | None = None,
-        watch: Watch | None = None,
+        look: Look | None = None,
     ) -> Fit | Skip:
         """Train a model, and predict other rows with it; see `PreparedRows.fit`."""
         trainer, context = self._trainer, self._context
@@ -336,7 +336,7 @@ class PreparedBoosting:
             return Skip(f"too few rows: {n_train} of {trainer.min_rows}")
         data = self._training_data(train, test)
         threads = max(trainer.threads, context.threads)
-        fit = replace(trainer._fit(data, params, rounds[0], threads, watch), task=task)
+        fit = replace(trainer._fit(data, params, rounds[0], threads, look), task=task)
         if not quantiles:
             return fit
         fits = [

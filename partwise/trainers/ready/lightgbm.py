@@ -25,7 +25,7 @@ from partwise.tables.features import (
     feature_names,
     find_columns,
 )
-from partwise.trainers.candidate import Fit, Watch
+from partwise.trainers.candidate import Fit, Look
 from partwise.trainers.ready.boosting import BoostingTrainer, TrainingData, predict_rows
 from partwise.trainers.ready.lightgbm_categories import categories_of_features
 from partwise.trainers.ready.lightgbm_parameters import parameter_names
@@ -41,9 +41,6 @@ _REGRESSION = (
     "huber", "fair", "poisson", "quantile", "mape", "mean_absolute_percentage_error", "gamma",
     "tweedie",
 )  # fmt: skip
-
-_WATCHED = {"rmse": "rmse", "mae": "l1", "mape": "mape", "auc": "auc"}
-"""LightGBM's names of metrics that it computes in each round."""
 
 _RANKED = {"auc", "average_precision", "auc_mu"}
 """Metrics of how rows of one class stand to those of others."""
@@ -129,7 +126,7 @@ class LightGBMTrainer(BoostingTrainer):
         params: dict[str, Any],
         rounds: int,
         threads: int,
-        watch: Watch | None,
+        look: Look | None,
     ) -> Fit:
         import lightgbm
 
@@ -147,18 +144,15 @@ class LightGBMTrainer(BoostingTrainer):
         evaluated: list[Any] = []
         callbacks: list[Any] = []
         has_holdout = len(data.holdout.labels) > 0
-        watched = None if watch is None else _watched(watch.metric, params)
         metrics = params.get("metric") or ()
         metrics = metrics.split(",") if isinstance(metrics, str) else metrics
         ranked = _RANKED & {str(metric).strip() for metric in metrics}
         stopping = self._stopping_rounds(data, params, ranked)
-        if has_holdout and (stopping is not None or watched is not None):
-            evaluated = [train.create_valid(data.holdout.features, data.holdout.labels)]
         if stopping is not None:
+            evaluated = [train.create_valid(data.holdout.features, data.holdout.labels)]
             callbacks = [stops_early(stopping)]
-        if evaluated and watch is not None and watched is not None:
-            params = {**params, "metric": watched}
-            callbacks.append(_report_to(watch))
+        if has_holdout and look is not None:
+            callbacks.append(_each_round(look, data.holdout.features, threads))
         # Else LightGBM writes the model as text at the end and reads that, for the same trees: a
         # sixth of the time of a small one. Where it stopped early, that drops the last trees.
         keeps = not evaluated
@@ -183,17 +177,12 @@ class LightGBMTrainer(BoostingTrainer):
         return Fit(model=booster, rounds=rounds, predictions=predictions)
 
 
-def _watched(metric: str, params: Mapping[str, Any]) -> str | None:
-    if metric == "logloss":
-        return "multi_logloss" if "num_class" in params else "binary_logloss"
-    return _WATCHED.get(metric)
+def _each_round(look: Look, rows: np.ndarray, threads: int) -> Callable[[Any], None]:
+    def each_round(state: Any) -> None:
+        # Else the rounds after it would have as many threads as there are cores.
+        look(state.iteration + 1, lambda: state.model.predict(rows, num_threads=threads))
 
-
-def _report_to(watch: Watch) -> Callable[[Any], None]:
-    def report(state: Any) -> None:
-        watch.report(state.iteration + 1, state.evaluation_result_list[0][2])
-
-    return report
+    return each_round
 
 
 def stops_early(rounds: int, own_metric: str = "", **options: Any) -> Callable[[Any], None]:

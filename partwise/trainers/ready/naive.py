@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from partwise.connector.data_connector import DataConnector
     from partwise.evaluation import Evaluation
     from partwise.tables.steps import StepScale
-    from partwise.trainers.candidate import Watch
+    from partwise.trainers.candidate import Look
 
 
 PREDICTS: Any = Field(
@@ -119,7 +119,7 @@ class PreparedPlain:
         train: np.ndarray,
         test: np.ndarray | None = None,
         settings: Mapping[str, Any] | None = None,
-        watch: Watch | None = None,  # noqa: ARG002 (there are no rounds)
+        look: Look | None = None,  # noqa: ARG002 (there are no rounds)
     ) -> Fit | Skip:
         """Train a model, and predict other rows with it; see `PreparedRows.fit`."""
         if not train.any():

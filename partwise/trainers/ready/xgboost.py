@@ -29,7 +29,7 @@ from partwise.tables.features import (
     find_columns,
     within_single,
 )
-from partwise.trainers.candidate import Fit, Watch
+from partwise.trainers.candidate import Fit, Look
 from partwise.trainers.ready.boosting import (
     BoostingTrainer,
     LabelledRows,
@@ -140,7 +140,7 @@ class XGBoostTrainer(BoostingTrainer):
         params: dict[str, Any],
         rounds: int,
         threads: int,
-        watch: Watch | None,
+        look: Look | None,
     ) -> Fit:
         import xgboost
 
@@ -152,20 +152,15 @@ class XGBoostTrainer(BoostingTrainer):
         holdout = self._matrix(data, data.holdout, threads) if has_holdout else None
         ranked = _RANKED & {*metrics_of(params)[-1:]}
         stopping = self._stopping_rounds(data, params, ranked)
-        callbacks: list[Any] = []
-        watched = None if watch is None or holdout is None else _watched(watch.metric, params)
-        if watch is not None and watched is not None:
-            params = {**params, "eval_metric": watched}
-            callbacks = [_report_to(watch, watched)]
         booster = xgboost.train(
             {"nthread": threads, **params},
             train,
             num_boost_round=rounds,
-            evals=[(holdout, "holdout")] if stopping or callbacks else [],
+            evals=[(holdout, "holdout")] if stopping else [],
             early_stopping_rounds=stopping,
             maximize=maximizes(params),
             verbose_eval=False,
-            callbacks=callbacks,
+            callbacks=[] if look is None or holdout is None else [_each_round(look, holdout)],
         )
         if stopping:
             booster = first_rounds(booster, booster.best_iteration + 1)
@@ -236,22 +231,15 @@ def maximizes(params: Mapping[str, Any]) -> bool | None:
     return is_larger_better(str(metrics[-1])) if metrics else None
 
 
-def _watched(metric: str, params: Mapping[str, Any]) -> str | None:
-    """Return XGBoost's name of a metric that it can compute in each round."""
-    if metric == "logloss":
-        return "mlogloss" if "num_class" in params else "logloss"
-    return metric if metric in ("rmse", "mae", "mape", "auc") else None
-
-
-def _report_to(watch: Watch, watched: str) -> Any:
+def _each_round(look: Look, rows: Any) -> Any:
     import xgboost
 
-    class Report(xgboost.callback.TrainingCallback):
+    class EachRound(xgboost.callback.TrainingCallback):
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002
-            watch.report(epoch + 1, evals_log["holdout"][watched][-1])
+            look(epoch + 1, lambda: model.predict(rows))
             return False
 
-    return Report()
+    return EachRound()
 
 
 def xgboost_names(params: Mapping[str, Any]) -> dict[str, Any]:
