@@ -53,15 +53,15 @@ def made_up(kind: str, at: datetime, mark: str) -> str:
     """Return a run ID for a caller who gave none: kind, UTC time and a mark.
 
     Example:
-        >>> made_up("train", datetime(2026, 11, 21, 3, 15, tzinfo=UTC), "9f3a")
-        'train-20261121-031500-9f3a'
+        >>> made_up("train", datetime(2026, 11, 21, 3, 15, tzinfo=UTC), "9f3a04c7")
+        'train-20261121-031500-9f3a04c7'
     """
     return f"{kind}-{at.astimezone(UTC):%Y%m%d-%H%M%S}-{mark}"
 
 
 def new_run_id(kind: str) -> str:
     """Return a run ID that nobody has had."""
-    return made_up(kind, datetime.now(UTC), secrets.token_hex(2))
+    return made_up(kind, datetime.now(UTC), secrets.token_hex(4))
 
 
 def run_id_of_flow_run(template: str, kind: str) -> str:
@@ -78,7 +78,7 @@ def run_id_of_flow_run(template: str, kind: str) -> str:
     # When it was due, however late it began, and whichever attempt this is.
     due = flow_run.expected_start_time or datetime.now(UTC)
     # The end of the ID, as it is a UUID of version 7, which begins with the time.
-    return fill_in(template, due) if template else made_up(kind, due, flow_run.id.hex[-4:])
+    return fill_in(template, due) if template else made_up(kind, due, flow_run.id.hex[-8:])
 
 
 def reference_of_flow_run(template: str, kind: str) -> str:

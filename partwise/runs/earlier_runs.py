@@ -16,8 +16,8 @@ from partwise.runs.documents import SummaryDocument
 from partwise.runs.run import Run
 from partwise.store.store import Store
 
-_MADE_UP = re.compile(r".*-\d{8}-\d{6}-[0-9a-f]{4}")
-"""An ID that nobody chose, which says nothing of where a run belongs."""
+_MADE_UP = re.compile(r".*-\d{8}-\d{6}-[0-9a-f]{4}([0-9a-f]{4})?")
+"""An ID that nobody chose, which says nothing of where a run belongs; 0.1 gave it four digits."""
 
 
 def last_work(run: Run) -> SummaryDocument | None:

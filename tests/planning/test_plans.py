@@ -327,7 +327,9 @@ class TestModels:
         self.used(run, "n-1")
         assert self.asked(run, **given, on_existing_artifacts="resume")[0] == found
 
-    @pytest.mark.parametrize("run_id", ["trained", "train-20261127-021500-9f3a"])
+    @pytest.mark.parametrize(
+        "run_id", ["trained", "train-20261127-021500-9f3a", "train-20261127-021500-9f3a04c7"]
+    )
     def test_an_id_that_tells_no_earlier_runs_is_refused(self, tmp_path, run_id):
         with pytest.raises(InputError, match=f"asks runs before '{run_id}'.* none can be known"):
             self.asked(self.made(tmp_path, "pickle", run_id))
