@@ -17,6 +17,7 @@ from partwise.sources.opening import ChosenKeys, RowsOwner, keyed_by, open_sourc
 from partwise.store.store import Store
 from partwise.tables.keys.given_keys import (
     KEYS_URL,
+    check_holds,
     keys_of_table,
     keys_of_url,
     keys_of_values,
@@ -41,30 +42,33 @@ def keys_to_train(run: Run) -> pa.Table:
 
 
 def chosen_keys(
-    only: Any, columns: tuple[KeyColumn, ...], store: Callable[[], Store]
+    only: Any, columns: tuple[KeyColumn, ...], rows: pa.Schema, store: Callable[[], Store]
 ) -> ChosenKeys | None:
-    """Return the keys that a caller chose; None: all.
+    """Return the keys that a caller chose of some rows; None: all.
 
     `only` is a list of keys, as values or as texts that `parse_key` takes; a table or frame with
     the key columns, or the path, URL or dataset of one; the ID of a run; empty for all.
 
     Raises:
         InputError: There are none, or they cannot be read.
-        KeyClassError: They are of other classes.
+        KeyClassError: They are of other classes, or beyond the type of a key column.
     """
     if only is None or (isinstance(only, str) and not only):
         return None
-    keys = _keys_of(only, columns, store)
+    if isinstance(only, str) and only.startswith(KEYS_URL):
+        # A document has integers by their 64 bits, and what was refused is not in it.
+        keys = keys_of_table(keys_of_url(only), columns, OPTION)
+    elif isinstance(only, list | tuple | set | frozenset):
+        keys = keys_of_values([_value_of(each, columns) for each in only], columns, rows)
+    else:
+        keys = _keys_of(only, columns, store)
+        check_holds(rows, keys)
     if not keys.num_rows:
         raise InputError(f"{OPTION} has no keys: nothing is to be trained. Leave it out for all.")
     return ChosenKeys.of(keys, columns)
 
 
 def _keys_of(only: Any, columns: tuple[KeyColumn, ...], store: Callable[[], Store]) -> pa.Table:
-    if isinstance(only, list | tuple | set | frozenset):
-        return keys_of_values([_value_of(each, columns) for each in only], columns)
-    if isinstance(only, str) and only.startswith(KEYS_URL):
-        return keys_of_table(keys_of_url(only), columns, OPTION)
     if isinstance(only, str) and (run := _run_of(only, store)) is not None:
         return keys_of_table(keys_to_train(run), columns, OPTION)
     found = resolve_references(only, store)

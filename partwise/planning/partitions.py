@@ -112,7 +112,8 @@ def prepare_training(
     types are read with them. `open_store` gives the store of a call that names it by a block.
     """
     source, names, keys = keys_of(source, call.partition_by, earlier_keys)
-    chosen = chosen_keys(call.only, keys, open_store or (lambda: Store.parse(call.store)))
+    stored = open_store or (lambda: Store.parse(call.store))
+    chosen = chosen_keys(call.only, keys, source.schema, stored)
     if chosen is not None:
         source, call = of_keys(source, chosen), replace(call, only=keys_as_url(chosen.keys))
     has_packages = packages is not None

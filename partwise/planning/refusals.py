@@ -180,7 +180,7 @@ def _check_rows(
         if models is not None:
             check_first_keys(models.title, models.key_columns, names, keys)
         if isinstance(call, TrainCall) and not _names_block(call.store):
-            chosen_keys(call.only, keys, lambda: Store.parse(call.store))
+            chosen_keys(call.only, keys, source.schema, lambda: Store.parse(call.store))
     if isinstance(call, InferCall):
         check_kept(call.keep_columns or (), source.schema)
     if isinstance(call, TrainCall | PipelineCall) and not _names_portfolio(call.trainer):

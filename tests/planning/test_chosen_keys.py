@@ -123,6 +123,19 @@ def test_a_file_is_asked_for_keys_below_0_and_beyond_int64(tmp_path, kind) -> No
         assert rows_by_id(planned(str(path), "key", only)) == expected
 
 
+@pytest.mark.parametrize(
+    ("kind", "keys", "far"),
+    [(pa.uint64(), [2**64 - 1, 7], -1), (pa.int64(), [-1, 7], 2**64 - 1)],
+)
+def test_a_key_that_the_column_cannot_hold_is_not_the_one_of_the_same_bits(kind, keys, far) -> None:
+    rows = pa.table({"key": pa.array(keys, kind), "x": range(2)})
+    other = pa.int64() if kind == pa.uint64() else pa.uint64()
+    for only in ([far], [far, 7], [str(far)], pa.table({"key": pa.array([far, 7], other)})):
+        with pytest.raises(KeyClassError, match=rf"^Key {far} of column 'key' is beyond {kind}, "):
+            planned(rows, "key", only)
+    assert len(rows_by_id(planned(rows, "key", pa.table({"key": pa.array([7], other)})))) == 1
+
+
 ROWS = pa.table({"key": ["1", "b", None] * 4, "x": range(12)})
 
 

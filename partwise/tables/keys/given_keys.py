@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from partwise.errors import ColumnError, InputError, KeyClassError
 from partwise.tables.column_names import names_in_words
 from partwise.tables.ipc_streams import table_buffer
-from partwise.tables.keys.key_classes import KeyClass, KeyColumn, key_columns
+from partwise.tables.keys.key_classes import KeyClass, KeyColumn, key_columns, plain_type
 from partwise.tables.keys.partition_keys import Key, hash_keys, normalize_keys, plain_key
 
 KEYS_URL = "data:application/vnd.apache.arrow.stream;base64,"
@@ -38,18 +39,23 @@ class KeyFilter:
         return batch.filter(pa.array(self.holds(normalize_keys(batch, self.columns))))
 
 
-def keys_of_values(keys: Iterable[Key], columns: Sequence[KeyColumn]) -> pa.Table:
-    """Return Python's values of keys as a normalized table.
+def keys_of_values(
+    keys: Iterable[Key], columns: Sequence[KeyColumn], rows: pa.Schema | None = None
+) -> pa.Table:
+    """Return Python's values of keys as a normalized table; `rows`, if given, are to have them.
 
     Raises:
         KeyClassError: A value is of another class than its column, or beyond all of that class; or
             there are too few or many.
     """
-    rows = [plain_key(key, columns) for key in keys]
+    plain = [plain_key(key, columns) for key in keys]
     arrays = []
     for index, column in enumerate(columns):
+        values = [key[index] for key in plain]
+        if column.key_class is KeyClass.INTEGER:
+            _check_integers(values, column.name, rows)
         try:
-            arrays.append(_key_array([row[index] for row in rows], column))
+            arrays.append(_key_array(values, column))
         except (pa.ArrowInvalid, OverflowError) as error:
             raise KeyClassError(
                 f"No type holds all the keys that are given for column {column.name!r}: {error}. "
@@ -82,6 +88,20 @@ def keys_of_table(table: pa.Table, columns: Sequence[KeyColumn], what: str) -> p
     return normalize_keys(table, columns)
 
 
+def check_holds(rows: pa.Schema, keys: pa.Table) -> None:
+    """Refuse integers below 0 or from 2**63 on that the type of rows' key columns does not hold.
+
+    A hash looks at 64 bits, and those of -1 and of 2**64 - 1 are the same.
+
+    Raises:
+        KeyClassError: There is one.
+    """
+    for name, column in zip(keys.column_names, keys.columns, strict=True):
+        if pa.types.is_integer(column.type):
+            ends = pc.min_max(column).as_py()
+            _check_integers(ends.values(), name, rows)
+
+
 def keys_as_url(normalized: pa.Table) -> str:
     """Return keys as a text that stands for them in a document, as a data URL."""
     options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -100,16 +120,24 @@ def keys_of_url(text: str) -> pa.Table:
         ) from error
 
 
+def _check_integers(values: Iterable[int | None], name: str, rows: pa.Schema | None) -> None:
+    low, stop, what = -(2**63), 2**64, "64 bits"
+    if rows is not None and plain_type(rows.field(name).type) == pa.uint64():
+        low, what = 0, "uint64"
+    elif rows is not None:
+        stop, what = 2**63, "int64"
+    for value in values:
+        if value is not None and not low <= value < stop:
+            raise KeyClassError(
+                f"Key {value} of column {name!r} is beyond {what}, and no row has such a key: "
+                "leave it out."
+            )
+
+
 def _key_array(values: list[Any], column: KeyColumn) -> pa.Array:
     """Plain key values as a column that hashes as the same keys of a source do."""
     match column.key_class:
         case KeyClass.INTEGER:
-            for value in values:
-                if value is not None and not -(2**63) <= value < 2**64:
-                    raise KeyClassError(
-                        f"Key {value} of column {column.name!r} is beyond 64 bits, and no row "
-                        "has such a key: leave it out."
-                    )
             # The hash looks at the 64 bits, so signed and unsigned keys fit into one column.
             bits = [None if value is None else value % 2**64 for value in values]
             return pa.array(bits, pa.uint64())
