@@ -8,6 +8,7 @@ fails.
 import logging
 import queue
 import random
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -31,8 +32,10 @@ logger = logging.getLogger(__name__)
 
 _MOST_WAITING = 1_000
 _MOST_WAITING_CELLS = 1_000_000
-_OURS = {"prediction", "status", "model_run", "model_key", "model_level", REQUEST_ID, ANSWERED_AT}
-"""What stands beside the columns of each request; predictions may have further ones."""
+_is_ours = re.compile(
+    rf"prediction(_\d+)?|status|model_run|model_key|model_level|{REQUEST_ID}|{ANSWERED_AT}"
+).fullmatch
+"""Whether a name may be one of what stands beside the columns of each request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +85,7 @@ def check_may_be_kept(columns: Sequence[KeyColumn]) -> None:
         InputError: There is one.
     """
     for column in columns:
-        if column.name in _OURS:
+        if _is_ours(column.name):
             raise InputError(
                 f"Requests cannot be kept by keys of a column {column.name!r}, since answers have "
                 "a column of that name: serve without --keep-requests, or train with another "
@@ -225,6 +228,8 @@ def _rows_of(kept: _Kept) -> pa.Table:
     columns: dict[str, Any] = {
         name: values if isinstance(values, pa.ChunkedArray) else pa.array(values)
         for name, values in question.columns.items()
+        # Of several classes there is no prediction but those of each; an evaluation goes by names.
+        if not _is_ours(name)
     }
     time_type = pa.timestamp("us", "UTC")
     ours: dict[str, Any] = {

@@ -109,7 +109,7 @@ def test_null_keys_of_arrow_are_kept_in_the_type_of_the_others(store, kind):
     assert rows["prediction"].to_pylist() == [2.0, 4.0]
 
 
-@pytest.mark.parametrize("name", ["status", "model_key", "request_id"])
+@pytest.mark.parametrize("name", ["status", "model_key", "request_id", "prediction_3"])
 def test_keys_by_a_name_of_the_answer_s_own_are_not_kept(store, name):
     predictor = make_predictor(store, {"a": 2.0}, pa.schema([(name, pa.string())]))
     options = PredictorOptions(format="native", serde=Scales())
@@ -119,7 +119,23 @@ def test_keys_by_a_name_of_the_answer_s_own_are_not_kept(store, name):
         service.app()
     with keeping(predictor, store) as keeper:
         keeper.ask([{"price": 1}], "a")
-    assert (keeper.kept.rows, keeper.kept.left_out) == (0, 1)
+    # What one prediction has no column of, stands beside it.
+    assert keeper.kept.left_out == (name != "prediction_3")
+
+
+def test_features_by_a_name_of_predictions_are_no_predictions(store):
+    predictor = make_predictor(store, {"a": 2.0}, STORES)
+    features = {"status": ["new"], "prediction": [7.0], "prediction_2": [7.0], "price": [1.0]}
+    question = Question(columns=features, n_rows=1, key="a", extra="ignore")
+    answer = predictor.answer(question)
+    classes = {"prediction_0": np.array([0.25]), "prediction_1": np.array([0.75])}
+    with keeping(predictor, store) as keeper:
+        keeper.kept.offer(question, replace(answer, outputs=classes), predictor.current, "id")
+    (row,) = all_rows(store).rows.to_pylist()
+    assert {name: row[name] for name in row if name.startswith("pred")} == {
+        "prediction_0": 0.25, "prediction_1": 0.75
+    }  # fmt: skip
+    assert (row["status"], row["price"]) == ("ok", 1.0)
 
 
 def test_requests_of_other_types_or_versions_go_to_other_files(store):
