@@ -302,6 +302,11 @@ def _find_artifacts(name: str, text: str, store: Store) -> RunArtifacts:
         raise ArtifactNotFoundError(
             f"The input {name!r}, {text}: the run ({run.status.value}) has no {what} there."
         )
+    if filename and len(files) > 1:
+        raise InputError(
+            f"The input {name!r}, {text}: {len(files):,} partitions of the run have {filename!r}, "
+            f"and no KEY says whose is meant: write {RUN_SCHEME}{run_id}/KEY/{filename}."
+        )
     return RunArtifacts(
         run_id=run_id,
         files=tuple(files),

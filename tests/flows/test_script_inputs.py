@@ -323,3 +323,20 @@ def test_artifacts_are_those_of_the_one_key_that_is_named(
     maker.end(len(keys))
     found = find_input("note", f"run://run/{named}/note.txt", local_store)
     assert found.bring("note", tmp_path, local_store).read_text().endswith(value)
+
+
+def test_a_file_of_no_key_is_that_of_the_only_partition_that_has_one(
+    local_store: Store, tmp_path: Path
+) -> None:
+    maker = RunMaker(local_store)
+    maker.begin()
+    maker.commit(("a", "DONE", 1.0))
+    maker.end(1)
+    found = find_input("note", "run://run//note.txt", local_store)
+    assert found.bring("note", tmp_path, local_store).read_text().endswith("1.0")
+    maker.begin("overwrite")
+    maker.commit(("a", "DONE", 1.0), ("b", "DONE", 2.0))
+    maker.end(2)
+    sentence = r"^The input 'note', run://run//note\.txt: 2 partitions .* write run://run/KEY/note"
+    with pytest.raises(InputError, match=sentence):
+        find_input("note", "run://run//note.txt", local_store)
