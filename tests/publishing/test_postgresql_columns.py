@@ -5,6 +5,8 @@ import pytest
 
 from partwise.errors import InputError
 from partwise.publishing.sql_columns import refuse_columns, sql_type
+from partwise.publishing.sql_output import Table, check_table
+from tests.borders.database_borders import append
 
 
 @pytest.mark.parametrize(
@@ -20,6 +22,21 @@ def test_lists_of_numbers_are_arrays(element, declared) -> None:
 def test_lists_that_are_no_arrays_of_ours_are_refused(element) -> None:
     with pytest.raises(InputError, match=r"Column 'x' of type .+ has no place"):
         sql_type(pa.list_(element), "postgresql", "x")
+
+
+@pytest.mark.parametrize("declared", ["", "text[]", "bigint[]", "timestamptz[]"])
+def test_lists_without_a_value_are_appended_to_any_list(postgres_server, declared) -> None:
+    """As a function returns them for a partition in which there is nothing to list."""
+    name = f"no_values_{declared[:3]}"
+    if declared:
+        postgres_server.execute(
+            f"CREATE TABLE {name} (run_id text, partition_id text, x {declared})"
+        )
+    table = Table(name, postgres_server.uri)
+    rows = pa.table({"x": pa.array([[], None, [None]], pa.list_(pa.null()))})
+    check_table(table, list(rows.schema))
+    append(rows, table)
+    assert postgres_server.rows(f"SELECT x FROM {name}") == [([],), (None,), ([None],)]
 
 
 def test_a_name_that_postgresql_would_cut_off_is_refused() -> None:
