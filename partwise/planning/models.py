@@ -162,6 +162,12 @@ def models_of_call(call: InferCall, store: Store) -> UsedModels:
             f"fallback has {answers[0]!r} before its end: that answers for every partition, so "
             "that nothing after it would be asked."
         )
+    value = getattr(answers[-1], "value", 0) if answers else 0
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise InputError(
+            f"fallback is a whole number of {value.bit_length()} bits, and a column of predictions "
+            "holds 64: write it with an exponent, such as 1e21."
+        )
     names += [each for each in given if isinstance(each, str)]
     sets = tuple(open_models(name, store, call.format, reader) for name in names)
     recipe = first_models(call, store).recipe

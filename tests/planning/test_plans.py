@@ -11,6 +11,7 @@ import pytest
 from partwise.calls.exports import ExportCall, TransformersCall, ValidateCall
 from partwise.calls.partitions import InferCall, MapCall, PortfolioCall, TrainCall
 from partwise.engine.driver.plan import Plan
+from partwise.engine.fallbacks import Constant
 from partwise.engine.options import ExecutionOptions
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import (
@@ -241,6 +242,12 @@ class TestModels:
     def test_what_answers_for_every_partition_stands_last(self, with_models):
         with pytest.raises(InputError, match="before its end"):
             inference(with_models, serde="pickle", fallback=[0, "run://trained"])
+
+    @pytest.mark.parametrize("value", [2**64, -(2**63) - 1, str(2**70), Constant(2**70)])
+    def test_what_answers_is_a_number_that_a_column_holds(self, with_models, value):
+        with pytest.raises(InputError, match=r"fallback is a whole number of \d+ bits"):
+            inference(with_models, serde="pickle", fallback=["run://trained", value])
+        inference(with_models, serde="pickle", fallback=[2**64 - 1])
 
     def asked(self, run: Run, **changes) -> tuple[dict[str, list[str]], str]:
         """The keys that each run is asked for, and what is said."""
