@@ -269,10 +269,13 @@ def check_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
     Raises:
         TypeError: A value is not a number that a double holds, or a name is not a string.
     """
-    checked = {}
+    checked: dict[str, float] = {}
     for name, value in metrics.items():
         if not isinstance(name, str):
             raise TypeError(f"The metric name {name!r} is not a string.")
+        # Of texts float() would read some, and not others.
+        if isinstance(value, str | bytes | bytearray):
+            raise TypeError(f"The metric {name!r} is {value!r:.80}, a text and not a number.")
         try:
             checked[printable(name)] = float(value)
         except (TypeError, ValueError) as error:

@@ -70,6 +70,8 @@ class Metric:
             return worst(self.maximized)
         value = self.function(predicted)
         try:
+            if isinstance(value, str | bytes):
+                raise TypeError("it is a text, of which float() reads some")
             return float(value)
         except (TypeError, ValueError) as error:
             raise InputError(

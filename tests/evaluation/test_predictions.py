@@ -161,7 +161,7 @@ def test_a_label_that_the_predictions_have_no_class_of_is_refused(name):
         measure("multiclass", Predicted(labels=labels, predictions=np.full(N, 0.5)))
 
 
-@pytest.mark.parametrize("value", [None, "good", [1.0, 2.0], {}])
+@pytest.mark.parametrize("value", [None, "good", "0.5", b"1", [1.0, 2.0], {}])
 def test_a_metric_of_yours_has_to_be_a_number(value):
     def own(labels, predictions):
         return value

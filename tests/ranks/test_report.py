@@ -53,6 +53,12 @@ def test_a_number_that_no_double_holds_is_refused() -> None:
         check_metrics({"tokens": 10**400})
 
 
+@pytest.mark.parametrize("value", ["0.5", "low", b"1"])
+def test_a_text_is_no_metric_though_it_reads_as_a_number(value) -> None:
+    with pytest.raises(TypeError, match=r"^The metric 'loss' is b?'.*', a text and not a number"):
+        check_metrics({"loss": value})
+
+
 def test_a_step_is_told_with_its_numbers() -> None:
     told = []
     context = RankContext(rank=0, world_size=1, on_step=lambda *step: told.append(step))
