@@ -153,7 +153,8 @@ def exchange(timeout_s: float, retries: int) -> Exchange:
             return _predictions(outcome)
         error = _error_of(outcome) if isinstance(outcome, Response) else outcome
         assert error is not None  # noqa: S101 (a Send has an outcome)
-        pause = min(_FIRST_PAUSE_S * 2**attempt, _LONGEST_PAUSE_S)
+        # Beyond the longest one long before the power is beyond doubles.
+        pause = min(_FIRST_PAUSE_S * 2 ** min(attempt, 100), _LONGEST_PAUSE_S)
         pause *= random.uniform(0.5, 1)  # noqa: S311 (no secret)
         if isinstance(outcome, Response):
             pause = max(pause, _retry_after(outcome))

@@ -6,11 +6,14 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from partwise.engine.options import ExecutionOptions
 from partwise.engine.outcome import INLINE_BYTES, Outcome
 from partwise.engine.worker import supervisor as supervisor_module
 from partwise.engine.worker.attempts import Attempts
@@ -312,6 +315,18 @@ def test_one_that_is_killed_again_and_again_has_all_of_its_retries(shard) -> Non
     assert statuses(run) == {"a": "DONE", "b": "DONE"}
     assert row_of(run, "b")["attempts"] == 4
     assert run.logs("b").startswith("attempt 3\n")
+
+
+def test_the_pause_before_a_retry_is_a_number_however_often_it_was_doubled() -> None:
+    def attempts(pause_s: float, *, is_stopped: bool) -> Any:
+        return SimpleNamespace(
+            execution=SimpleNamespace(options=ExecutionOptions(retry_backoff_s=pause_s)),
+            supervisor=SimpleNamespace(is_stopped=lambda: is_stopped),
+        )
+
+    for attempt in (1, 1024, 1025, 100_000):
+        assert Attempts._pause(attempts(0, is_stopped=False), time.monotonic(), attempt)
+        assert not Attempts._pause(attempts(0.5, is_stopped=True), time.monotonic(), attempt)
 
 
 def test_a_function_that_needs_too_much_memory_is_stopped(shard) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from partwise.client import AsyncClient, Client, UnansweredError
-from partwise.client.exchange import body_of
+from partwise.client.exchange import Response, body_of, exchange
 from partwise.errors import ColumnError, InputError, KeyClassError, PartitionNotFoundError
 from partwise.runs.run import ONLY
 from partwise.serving.app import make_app
@@ -268,6 +268,15 @@ def test_what_may_pass_is_asked_again_until_it_is_answered(ask, case):
     with listening(app) as base, pytest.raises(PartitionNotFoundError, match="No"):
         ask(f"{base}/predict/sales", [{"price": 1.0}], "a")
     assert app.requests == 3
+
+
+def test_pauses_between_retries_stay_short_however_many_there_were():
+    steps, busy = exchange(1e9, retries=1500), Response(status=503, headers={}, content=b"")
+    next(steps)
+    waits = [steps.send(step) for _ in range(1500) for step in (busy, None)][::2]
+    assert all(0 < wait.seconds <= 2 for wait in waits)
+    with pytest.raises(UnansweredError, match="answered 503"):
+        steps.send(busy)
 
 
 def test_retries_have_an_end(ask):

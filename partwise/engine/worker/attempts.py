@@ -186,7 +186,9 @@ class Attempts:
 
     def _pause(self, failed_at: float, attempt: int) -> bool:
         """Wait until the retries are due; False when the run is stopped meanwhile."""
-        due = failed_at + self.execution.options.retry_backoff_s * 2 ** (attempt - 1)
+        # Doubled 1,023 times it is beyond all time, and beyond doubles soon.
+        doubled = 2.0 ** min(attempt - 1, 1023)
+        due = failed_at + self.execution.options.retry_backoff_s * doubled
         while (now := time.monotonic()) < due:
             if self.supervisor.is_stopped():
                 return False
