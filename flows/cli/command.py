@@ -31,7 +31,7 @@ from partwise.flows.cli.options import (
     Names,
     StoreUrl,
 )
-from partwise.flows.cli.parsing import flag, parse_condition, split_names
+from partwise.flows.cli.parsing import by_name, flag, parse_condition, split_names
 from partwise.gangs.options import GangOptions
 from partwise.models.export_options import ExportOptions, ValidationOptions
 from partwise.runs.kinds import KINDS
@@ -61,20 +61,20 @@ class Read:
     """The fields that are made of it, where these are several: `value` returns them by name."""
 
 
-def _by_name(form: str, *, as_typed: bool = False) -> Any:
+def _values_by_name(form: str, *, as_typed: bool = False) -> Any:
     """Return the type of values by name, typed in a form such as NAME=PATH.
 
     `as_typed`: blanks are part of a value, and it may be empty.
     """
 
     def read(texts: Names) -> dict[str, str]:
-        pairs = {}
+        pairs = []
         for text in texts:
             name, equals, value = text.partition("=")
             if not equals or not name.strip() or not (value.strip() or as_typed):
                 raise InputError(f"{text!r} is not of the form {form}.")
-            pairs[name.strip()] = value if as_typed else value.strip()
-        return pairs
+            pairs.append((name.strip(), value if as_typed else value.strip()))
+        return by_name(pairs)
 
     return Annotated[Names, Read(value=read, form=f"Given as {form}; may be repeated.")]
 
@@ -143,9 +143,9 @@ _TYPES: Mapping[str, Any] = {
         ),
     ],
     "FallbackParameter": Annotated[Names, Read(value=list)],
-    "TextsByNameParameter": _by_name("NAME=VALUE", as_typed=True),
-    "InputsByNameParameter": _by_name("NAME=PATH"),
-    "EvalDataParameter": _by_name("NAME=PATH"),
+    "TextsByNameParameter": _values_by_name("NAME=VALUE", as_typed=True),
+    "InputsByNameParameter": _values_by_name("NAME=PATH"),
+    "EvalDataParameter": _values_by_name("NAME=PATH"),
     "PathParameter": str,
     "BackendParameter": ScriptBackend,
     "SerdeParameter": Annotated[

@@ -9,7 +9,7 @@ from cyclopts import Group, Parameter, default_name_transform
 from partwise.choices import Format, SchemaPolicy
 from partwise.errors import InputError
 from partwise.flows.cli.options import ROWS, Names
-from partwise.flows.cli.parsing import split_names
+from partwise.flows.cli.parsing import by_name, split_names
 from partwise.renamed import block_of_today
 from partwise.sources.files.reading_options import CsvOptions, ExcelOptions
 
@@ -65,17 +65,17 @@ class FileOptions:
             )
         from partwise.sources.files.file_set import Files
 
-        types: dict[str, str] = {}
+        types = []
         for text in split_names(self.types):
             name, equals, kind = text.partition("=")
             if not equals:
                 raise InputError(f"--types {text!r} is not of the form column=type.")
-            types[name.strip()] = kind.strip()
+            types.append((name.strip(), kind.strip()))
         return Files(
             data,
             format=self.file_format,
             schema=self.schema,
-            types=types,
+            types=by_name(types, "--types"),
             file_column=self.file_column or None,
             version=self.table_version or None,
             csv=_with_names(self.csv),

@@ -16,6 +16,7 @@ from partwise.errors import InputError
 from partwise.flows.cli.evaluation_options import EvaluationOptions
 from partwise.flows.cli.parsing import (
     build_settings,
+    by_name,
     flag,
     given_options,
     parse_parameter,
@@ -179,7 +180,8 @@ class ClusterOptions:
         return build_settings(LocalCluster, **options)
 
     def _arguments(self) -> dict[str, Any]:
-        return dict(parse_parameter(text, "--cluster-argument") for text in self.cluster_argument)
+        option = "--cluster-argument"
+        return by_name((parse_parameter(text, option) for text in self.cluster_argument), option)
 
 
 @Parameter(name="*", group=TRAINER)
@@ -272,7 +274,7 @@ class TrainerOptions(EvaluationOptions):
                 raise InputError(
                     f"{flag(name)} goes with --trainer best{', or --tune' * (name == 'metric')}."
                 )
-        params = dict(parse_parameter(text) for text in self.param)
+        params = by_name(map(parse_parameter, self.param), "--param")
         return self._ready(self.trainer, "--trainer", params, self.evaluation(), strict=True)
 
     def _best(self) -> "HoldoutTrainer":
@@ -282,12 +284,11 @@ class TrainerOptions(EvaluationOptions):
             raise InputError("--trainer best goes with --candidate: name what it chooses among.")
         names = split_names(self.candidate)
         params: dict[str, dict[str, Any]] = {name: {} for name in names}
-        for text in self.param:
-            path, value = parse_parameter(text)
+        for path, value in by_name(map(parse_parameter, self.param), "--param").items():
             name, dot, parameter = path.partition(".")
             if not dot or name not in params:
                 raise InputError(
-                    f"--param {text!r} names no candidate: write {names[0]}.name=value."
+                    f"--param {path!r} names no candidate: write {names[0]}.name=value."
                 )
             params[name][parameter] = value
         candidates = [

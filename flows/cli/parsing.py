@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 _FLAGS = {
     "fraction": "--holdout-fraction",
@@ -265,6 +266,20 @@ def parse_parameter(text: str, option: str = "--param") -> tuple[str, Any]:
         example = "num_leaves=15" if option == "--param" else "cores=8"
         raise InputError(f"{option} {text!r} is not of the form name=value, such as {example}.")
     return name.strip(), parse_value(value.strip())
+
+
+def by_name(pairs: Iterable[tuple[str, V]], option: str = "") -> dict[str, V]:
+    """Return what was typed behind an option for each name.
+
+    Raises:
+        InputError: A name was typed twice, of which one value would be passed over.
+    """
+    found: dict[str, V] = {}
+    for name, value in pairs:
+        if name in found:
+            raise InputError(f"{option} {name!r} is given twice: leave one out.".lstrip())
+        found[name] = value
+    return found
 
 
 def parse_condition(text: str) -> tuple[str, str, Any]:

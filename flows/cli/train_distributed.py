@@ -11,6 +11,7 @@ from partwise.flows.cli.command import RANKS, Read, command_of
 from partwise.flows.cli.options import TRAINER, Names
 from partwise.flows.cli.parsing import (
     build_settings,
+    by_name,
     flag,
     given_options,
     parse_parameter,
@@ -61,7 +62,7 @@ class DistributedTrainerOptions:
         """
         settings = given_options(vars(self))
         del settings["trainer"]
-        params = dict(parse_parameter(text) for text in settings.pop("param", ()))
+        params = by_name(map(parse_parameter, settings.pop("param", ())), "--param")
         if ":" in self.trainer:
             if settings:
                 raise InputError(

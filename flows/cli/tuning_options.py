@@ -13,6 +13,7 @@ from partwise.flows.cli.evaluation_options import EvaluationOptions
 from partwise.flows.cli.options import Names, TrainerOptions
 from partwise.flows.cli.parsing import (
     build_settings,
+    by_name,
     flag,
     given_options,
     parse_value,
@@ -174,7 +175,7 @@ def parse_tune(texts: Sequence[str], option: str = "--tune") -> Any:
 
     if len(texts) == 1 and "=" not in texts[0] and ":" in texts[0]:
         return texts[0]
-    return parse_space(dict(_parse_searched(text, option) for text in texts))
+    return parse_space(by_name((_parse_searched(text, option) for text in texts), option))
 
 
 def _parse_searched(text: str, option: str) -> tuple[str, Any]:

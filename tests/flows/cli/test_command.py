@@ -147,6 +147,8 @@ def test_values_by_name_are_pairs(asked, capsys):
     assert call.scaling == ScalingConfig(ranks=2)
     assert main([*words, "--eval-data", "held"]) == 2
     assert "--eval-data 'held' is not of the form NAME=PATH" in capsys.readouterr().err
+    assert main([*words, "--eval-data", "held=a", "--eval-data", "held=b"]) == 2
+    assert "--eval-data 'held' is given twice: leave one out." in capsys.readouterr().err
 
 
 def test_cpus_of_a_study_are_those_of_a_trial_or_of_each_of_its_ranks(asked):

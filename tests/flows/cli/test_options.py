@@ -12,6 +12,7 @@ from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError
 from partwise.evaluation import Backtest, CrossValidation, HoldoutByTime, HoldoutFraction
 from partwise.flows.cli.command import EXPORT, command_of
+from partwise.flows.cli.input_files import FileOptions
 from partwise.flows.cli.options import (
     ClusterOptions,
     TrainerOptions,
@@ -24,6 +25,8 @@ from partwise.flows.cli.parsing import (
     parse_parameter,
     split_names,
 )
+from partwise.flows.cli.train_distributed import DistributedTrainerOptions
+from partwise.flows.cli.tuning_options import parse_tune
 from partwise.models.export_options import ExportOptions, ValidationOptions
 from partwise.trainers import (
     Best,
@@ -32,6 +35,8 @@ from partwise.trainers import (
     StatsForecast,
     XGBoostTrainer,
 )
+
+TWICE = ("a=1", "b=2", " a = 3")
 
 
 @pytest.mark.parametrize(
@@ -79,6 +84,30 @@ def test_parameters_have_the_types_of_json_and_else_are_text() -> None:
     for text in ("num_leaves", "=3"):
         with pytest.raises(InputError, match="not of the form name=value"):
             parse_parameter(text)
+
+
+@pytest.mark.parametrize(
+    ("read", "what"),
+    [
+        (TrainerOptions(trainer="lightgbm", label="y", param=TWICE).build, "--param 'a'"),
+        (
+            TrainerOptions(
+                trainer="best", candidate=("mean",), label="y", param=("mean.a=1", "mean.a=1")
+            ).build,
+            r"--param 'mean\.a'",
+        ),
+        (
+            DistributedTrainerOptions(trainer="xgboost", label="y", param=TWICE).arguments,
+            "--param 'a'",
+        ),
+        (ClusterOptions(cluster_class="x.Y", cluster_argument=TWICE).build, "--cluster-arg.* 'a'"),
+        (lambda: parse_tune(TWICE), "--tune 'a'"),
+        (lambda: FileOptions(types=("a=int8,b=int8", "a=string")).of(["x.csv"]), "--types 'a'"),
+    ],
+)
+def test_a_name_that_is_given_twice_is_refused(read, what) -> None:
+    with pytest.raises(InputError, match=rf"^{what} is given twice: leave one out\.$"):
+        read()
 
 
 def test_names_are_given_one_by_one_or_with_commas() -> None:
