@@ -1,7 +1,7 @@
 """What `evaluate_predictions` decides before a row is touched: whose predictions, on which rows."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -104,7 +104,10 @@ def open_predictions(call: EvaluateCall, store: Store) -> Predictions:
     if not known:
         raise InputError(f"The run {run.run_id!r} has no predictions yet.")
     title = f"the run {run.run_id!r}"
-    predicted = _predicted(call.prediction, known, title)
+    # What rows have beside their predictions may be named like one.
+    beside = [column.name for column in run.key_columns]
+    beside += names_of(arguments_of(run).get("keep_columns") or ())
+    predicted = _predicted(call.prediction, known, beside, title)
     on = names_of(call.on or ())
     for name in on:
         if name not in known:
@@ -148,7 +151,7 @@ def _kept_predictions(call: EvaluateCall, store: Store) -> Predictions:
     title = f"what is kept for {call.inference_run_id}"
     if missing := [name for name in on if name not in kept.names]:
         raise ColumnError(f"on names {names_in_words(missing)}; {columns_there(kept.names)}")
-    predicted = _predicted(call.prediction, kept.names, title)
+    predicted = _predicted(call.prediction, kept.names, (), title)
     keys = list(kept.about.key_columns)
     if not keys:
         raise InputError(f"In {title} there is no key: one model has answered for all rows.")
@@ -210,15 +213,18 @@ def _models(name: str, store: Store) -> ModelSet:
     return model_set(run, found, of_all_rows=has_one_model(run))
 
 
-def _predicted(name: str, known: Sequence[str], title: str) -> list[str]:
-    """Return the columns of a prediction: the one of this name, or those of its classes."""
-    if name in known:
-        return [name]
+def _predicted(name: str, known: Sequence[str], beside: Collection[str], title: str) -> list[str]:
+    """Return the columns of a prediction: the one of this name, or those of its classes.
+
+    One that stands `beside` predictions is meant where these are no classes of that name.
+    """
     numbers = {
         int(match[1]): each
         for each in known
-        if (match := re.fullmatch(re.escape(name) + r"_(\d+)", each)) is not None
+        if (match := re.fullmatch(re.escape(name) + r"_(\d+)", each)) and each not in beside
     }
+    if name in known and not (numbers and name in beside):
+        return [name]
     if not numbers:
         raise ColumnError(
             f"The predictions of {title} have no column {name!r}; {columns_there(known, name)}"

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from partwise.evaluation.scores import Metric, find_metric
-from partwise.planning.evaluation import _with_values
+from partwise.planning.evaluation import _predicted, _with_values
 from partwise.runs.stored_models import MODELS, ModelSet
 from partwise.store.store import Store
 from tests.run_maker import RunMaker
@@ -24,6 +24,23 @@ def test_what_a_built_in_metric_was_is_not_what_a_function_of_its_name_was(local
         found.select(["value_then", "rows_then"]).to_pylist()
         == [{"value_then": None, "rows_then": None}] * 2
     )
+
+
+@pytest.mark.parametrize(
+    ("known", "beside", "found"),
+    [
+        (["prediction", "key"], ["key"], ["prediction"]),
+        (["prediction_0", "prediction_1", "key"], ["key"], ["prediction_0", "prediction_1"]),
+        # Features of a model that was given the predictions of another one.
+        (["prediction", "prediction_0"], ["prediction"], ["prediction_0"]),
+        (["prediction", "prediction_7"], ["prediction_7"], ["prediction"]),
+        (["prediction_7", "prediction_0"], ["prediction_7"], ["prediction_0"]),
+        # What stands beside is meant where it alone has the name.
+        (["prediction", "other"], ["prediction"], ["prediction"]),
+    ],
+)  # fmt: skip
+def test_what_is_kept_beside_predictions_is_none_of_them(known, beside, found):
+    assert _predicted("prediction", known, beside, "the run") == found
 
 
 def trained_with(trainer: Any) -> dict[str, Any]:
