@@ -193,12 +193,12 @@ def _made(values: Any, from_pandas: bool | None = None) -> pa.Array:
 
 
 def _are_changed(values: Any, array: np.ndarray) -> bool:
-    """Tell whether numpy made others of a list's values: text of numbers, a double of an ID."""
+    """Tell whether numpy may make others of a list's values, such as a double of an ID."""
     if not isinstance(values, list | tuple):
         return False
-    kinds = {type(value) for value in values}
     if array.dtype.kind in "US":
-        return not all(issubclass(kind, str | bytes) for kind in kinds)
+        return True  # it makes text of numbers, and cuts zeros off the end of text and bytes
+    kinds = {type(value) for value in values}
     if bool in kinds and len(kinds) > 1:
         return True
     return array.dtype.kind == "f" and any(

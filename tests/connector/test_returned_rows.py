@@ -365,3 +365,10 @@ def test_views_of_text_and_bytes_are_kept_as_plain_columns() -> None:
     )
     assert found.to_pylist() == outcome.to_pylist()
     assert found.take([2, 0]).to_pylist() == [outcome.to_pylist()[place] for place in (2, 0)]
+
+
+@pytest.mark.parametrize("values", [[b"a\0", b"\0\0", b""], ["a\0", "\0", "b"], (np.str_("a\0"),)])
+def test_zeros_at_the_end_of_a_list_s_texts_and_bytes_are_kept(values) -> None:
+    """As a digest in 256 has one there."""
+    for outcome in (values, {"made": values}):
+        assert returned_table(outcome, "made")["made"].to_pylist() == [*values]
