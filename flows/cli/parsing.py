@@ -251,7 +251,7 @@ def parse_value(text: str) -> Any:
     try:
         # Beyond JSON, Python's reader takes NaN and Infinity for numbers.
         return json.loads(text, parse_constant=str)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -19,6 +19,7 @@ from partwise.runs.contents import READ_THREADS
 from partwise.runs.own_checksums import check_own_checksum, check_own_signature, write_sealed
 from partwise.store.signing import given_key, is_configured
 from partwise.store.store import Store
+from partwise.store.strict_json import parse_json
 
 SERVED_SCHEME = "served://"
 REQUEST_ID, ANSWERED_AT = "request_id", "answered_at"
@@ -115,7 +116,7 @@ def read_kept(store: Store, reference: str, wanted: Callable[[str, About], bool]
             if not check_own_checksum(content, path):
                 raise ValueError("it has no checksum")
             file = pq.ParquetFile(pa.BufferReader(content))
-            found = json.loads(file.schema_arrow.metadata[_ABOUT])
+            found = parse_json(file.schema_arrow.metadata[_ABOUT])
             about = About(
                 version=int(found["version"]),
                 key_columns=tuple(found["key_columns"]),

@@ -199,7 +199,7 @@ def _told(response: Response) -> tuple[str, str]:
     """Return the sentence and the kind of an error, as far as they are there."""
     try:
         body = json.loads(response.content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return "", ""
     found = body if isinstance(body, dict) else {}
     sentence, kind = found.get("error"), found.get("kind")

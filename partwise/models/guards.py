@@ -75,7 +75,7 @@ def guards_of_metadata(metadata: Mapping[str, str]) -> tuple[Guard, ...]:
         return ()
     try:
         return tuple(Guard(**each) for each in json.loads(text))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise IntegrityError(
             f"The model's {GUARDS_KEY!r} has a form that this release does not know: {error}."
         ) from error

@@ -21,6 +21,7 @@ from partwise.runs.kinds import KINDS
 from partwise.runs.ledger import KEY_PREFIX, key_names
 from partwise.runs.run import Run
 from partwise.store.store import Store
+from partwise.store.strict_json import parse_json
 
 FORMAT_VERSION = 1
 INDEX_FILE = "index.json"
@@ -116,7 +117,7 @@ def _json_value(value: Any) -> Any:
 
 def _read_index(target: Store) -> dict[str, Any]:
     try:
-        index = json.loads(target.read(INDEX_FILE))
+        index = parse_json(target.read(INDEX_FILE))
         version = index["format_version"]
         if version == FORMAT_VERSION:
             _files_of(index)

@@ -448,7 +448,7 @@ def read_word(store: Store, run_path: str) -> JsonValue:
         return None
     try:
         found = json.loads(store.read_document(_object(run_path, number, "heartbeat")))
-    except (FileNotFoundError, RunFormatError, ValueError):
+    except (FileNotFoundError, RunFormatError, ValueError, RecursionError):
         return None
     return found.get("word") if isinstance(found, dict) else None
 

@@ -88,7 +88,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         )
     try:
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"The file {path} is broken: {brief(error)}.") from error
     if not isinstance(found, dict) or not isinstance(found.get("model_type"), str):
         raise CheckpointError(f"The file {path} does not say which model_type it is of.")
@@ -138,7 +138,7 @@ def _parts_of(index: Path) -> list[str]:
     """Return the names of the files with weights that an index names."""
     try:
         return sorted({str(part) for part in json.loads(index.read_bytes())["weight_map"].values()})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"The file {index} is broken: {brief(error)}.") from error
 
 

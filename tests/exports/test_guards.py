@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from onnx import helper
 
-from partwise.errors import InputError
+from partwise.errors import InputError, IntegrityError
 from partwise.exports.onnx.guards import add_guards
 from partwise.exports.proof.guarding import judge_and_guard
 from partwise.exports.proof.judge import close_judges
@@ -333,3 +333,9 @@ def test_a_model_that_raises_where_the_file_does_too_needs_no_guard(tmp_path):
     assert guards_of_metadata(
         onnxruntime.InferenceSession(proved.path).get_modelmeta().custom_metadata_map
     ) == (Guard(input="shop", refuses="below", limit=0),)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "[" * 200_000])
+def test_guards_that_nobody_wrote_are_refused_in_a_sentence(text):
+    with pytest.raises(IntegrityError, match="has a form that this release does not know"):
+        guards_of_metadata({GUARDS_KEY: text})

@@ -248,7 +248,8 @@ class Answers:
         status, headers, body = self.answers[min(self.requests, len(self.answers)) - 1]
         headers = [(name.encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": json.dumps(body).encode()})
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        await send({"type": "http.response.body", "body": content})
 
 
 def told(kind):
@@ -290,6 +291,7 @@ LASTING = {
     "refused": ((422, {}, told("ColumnError")), ColumnError),
     "late": ((504, {}, told("DeadlineError")), DeadlineError),
     "failed": ((500, {}, {"error": "It failed."}), UnansweredError),
+    "deep": ((500, {}, b"[" * 200_000), UnansweredError),
     "elsewhere": ((302, {"location": "/"}, ""), UnansweredError),
     "strange kind": ((422, {}, told("SystemExit")), UnansweredError),
     "no Arrow": ((200, {}, {"predictions": []}), UnansweredError),

@@ -270,3 +270,11 @@ def test_with_keys_only_rows_are_read_that_they_signed_for_this_model(store, req
     Path(store.url, "served", "sales").rename(Path(store.url, "served", "other"))
     with pytest.raises(SignatureError):
         read_kept(store, "served://other", lambda *_: True)
+
+
+def test_rows_whose_description_is_too_deep_are_damaged(store, monkeypatch):
+    deep = SimpleNamespace(dumps=lambda _: "[" * 200_000)
+    monkeypatch.setattr("partwise.catalogs.kept_rows.json", deep)
+    write_kept(store, "sales", ROWS, ABOUT)
+    with pytest.raises(IntegrityError, match="damaged"):
+        all_rows(store)

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from partwise.errors import RunFormatError
 from partwise.runs.documents import RunDocument
+from partwise.runs.layout import check_target
 from partwise.store import store as store_module
+from partwise.store.lease import Lease, read_word
 from partwise.store.store import Store
 from partwise.store.strict_json import LARGEST_DOCUMENT_BYTES, parse_json
 
@@ -54,3 +56,13 @@ def test_a_document_of_the_store_is_refused_with_a_sentence(tmp_path, monkeypatc
     assert store.read_document("empty.json") == b""
     with pytest.raises(FileNotFoundError):
         store.read_document("none.json")
+
+
+def test_a_deep_heartbeat_or_index_is_none_that_counts(tmp_path) -> None:
+    store = Store.parse(tmp_path)
+    with Lease.acquire(store, "runs/run"):
+        store.write("runs/run/lease/0001.heartbeat", b"[" * 200_000)
+        assert read_word(store, "runs/run") is None
+    store.write("index.json", b"[" * 200_000)
+    with pytest.raises(RunFormatError, match=r"index.json .* is not one of ours"):
+        check_target(store)

@@ -117,6 +117,15 @@ def with_a_broken_config(folder: Path) -> None:
     (folder / "config.json").write_text('{"model_type": "bert",')
 
 
+def with_a_deep_config(folder: Path) -> None:
+    (folder / "config.json").write_text("[" * 200_000)
+
+
+def with_a_deep_index(folder: Path) -> None:
+    without_weights(folder)
+    (folder / "model.safetensors.index.json").write_text("[" * 200_000)
+
+
 def with_a_config_of_nothing(folder: Path) -> None:
     (folder / "config.json").write_text("{}")
 
@@ -137,6 +146,8 @@ def gone(folder: Path) -> None:
         (without_config, "has no config.json, so it holds no model"),
         (of_an_adapter, "It is an adapter: merge it into its base model"),
         (with_a_broken_config, r"config\.json is broken: JSONDecodeError"),
+        (with_a_deep_config, r"config\.json is broken: RecursionError"),
+        (with_a_deep_index, r"index\.json is broken: RecursionError"),
         (with_a_config_of_nothing, "does not say which model_type"),
         (with_an_impossible_config, "cannot be read: .*attention heads"),
         (without_weights, "has no weights: expected is 'model.safetensors'"),

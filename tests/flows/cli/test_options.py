@@ -64,6 +64,9 @@ def test_a_condition_is_read_as_written(text, condition) -> None:
     assert parse_condition(text) == condition
 
 
+DEEP = "[" * 200_000
+
+
 @pytest.mark.parametrize("text", ["", "price", "price >", "= 3", "price is 3", "store in "])
 def test_what_is_no_condition_is_refused(text) -> None:
     with pytest.raises(InputError, match=r"^--filter '.*' is not of the form"):
@@ -81,6 +84,7 @@ def test_parameters_have_the_types_of_json_and_else_are_text() -> None:
         "n": None,
         "v": "1",
     }
+    assert parse_parameter(f"deep={DEEP}") == ("deep", DEEP)
     for text in ("num_leaves", "=3"):
         with pytest.raises(InputError, match="not of the form name=value"):
             parse_parameter(text)
