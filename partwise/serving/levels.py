@@ -4,6 +4,7 @@ All of it is as it was when it was opened. A new version is another value, so th
 the one that it began with.
 """
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -140,8 +141,8 @@ def _place(row: dict[str, Any]) -> Place:
 
 def open_level(
     reference: str, store: Store, form: Format, serde: ModelSerde | None
-) -> tuple[Level, Catalog | None]:
-    """Open what a reference names, and the catalog itself where it is one.
+) -> tuple[Level, Catalog | Run]:
+    """Open what a reference names, and return the catalog or run itself as well.
 
     Args:
         reference: catalog://NAME, catalog://NAME@VERSION or run://ID.
@@ -155,12 +156,14 @@ def open_level(
         SerdeError: Its models need a serde that was not given.
         SignatureError, RunFormatError, IntegrityError: It is not to be trusted, or damaged.
     """
-    catalog = None
+    source: Catalog | Run
     if reference.startswith(CATALOG_SCHEME):
-        catalog = Catalog.open(reference, store)
-        level = _level_of_catalog(catalog, form)
+        source = Catalog.open(reference, store)
+        level = _level_of_catalog(source, form)
     else:
-        level = _level_of_run(Run.open(reference.removeprefix(RUN_SCHEME), store), form)
+        source = Run.open(reference.removeprefix(RUN_SCHEME), store)
+        # A handle keeps its ledger, which may be large; pages read it once somebody looks.
+        level = _level_of_run(copy(source), form)
     if not len(level):
         raise ModelNotFoundError(
             f"{level.reference} has no model in the format {form!r}"
@@ -173,7 +176,7 @@ def open_level(
         )
     for name in pc.struct_field(level.models["model"], "serde").unique().to_pylist():
         serde_by_name(name, serde)
-    return level, catalog
+    return level, source
 
 
 def _level_of_catalog(catalog: Catalog, form: Format) -> Level:

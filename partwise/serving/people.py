@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 from starlette.types import Receive, Scope
 
 from partwise.errors import PartwiseError
-from partwise.runs.run import ONLY, Run
+from partwise.runs.run import ONLY
 from partwise.serving.champions import Champions
 from partwise.serving.errors import OverloadedError, RequestError
 from partwise.serving.keys import key_of_json
@@ -99,9 +99,7 @@ class PeopleHandlers:
     def _champions(self) -> Champions:
         served = self._predictor.current
         if self._shown is None or self._shown[0] is not served:
-            name = self._predictor.name
-            source = served.catalog or Run.open(name, served.levels[0].store)
-            self._shown = served, Champions(name, source)
+            self._shown = served, Champions(self._predictor.name, served.source)
         return self._shown[1]
 
     def _document(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from partwise.catalogs.documents import CATALOG_SCHEME, NOUN, reference_of, vers
 from partwise.errors import InputError
 from partwise.models.serdes import ModelSerde, resolve_serde
 from partwise.runs.documents import RUN_SCHEME
+from partwise.runs.run import Run
 from partwise.serving.levels import Format, Level, open_level
 from partwise.serving.model_cache import DEFAULT_BYTES
 from partwise.store.store import Store
@@ -72,8 +73,8 @@ class Served:
     levels: tuple[Level, ...]
     constant: float | None
     """What answers where no level does."""
-    catalog: Catalog | None
-    """The version; None: a run is served."""
+    source: Catalog | Run
+    """The version or the run that is served, as it was when it was opened."""
     met: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     """What was found for the keys that were asked for; see `groups.candidates_of`."""
 
@@ -120,7 +121,7 @@ def open_served(
     opened = [
         open_level(each, store, options.format, serde)
         if before is None or _is_followed(each)
-        else (before.levels[place], before.catalog)
+        else (before.levels[place], before.source)
         for place, each in enumerate((reference, *options.levels))
     ]
     levels = tuple(level for level, _ in opened)
@@ -133,7 +134,7 @@ def open_served(
                 f"{list(own)}, without {missing[0]!r}: a fallback has some of them, or none."
             )
         check_key_classes(level.key_columns, [own[name] for name in names], level.reference)
-    return Served(levels=levels, constant=options.constant, catalog=opened[0][1])
+    return Served(levels=levels, constant=options.constant, source=opened[0][1])
 
 
 def newer_than(

@@ -140,6 +140,16 @@ def test_a_run_has_keys_and_no_history(store):
         assert asked(url, "/openapi.json")["info"]["title"].startswith("night-2")
 
 
+def test_a_run_that_is_overwritten_is_shown_as_it_is_served(tmp_path):
+    store = Store.of(tmp_path)
+    promote_scales(store, "night-1", {"a": 2.0})
+    with serving(store, "run://night-1") as url:
+        promote_scales(store, "night-1", {"a": 3.0, "b": 4.0})
+        assert one(url, "a")["metrics"] == {"value": 2.0}
+        assert one(url, "a")["champion"]["generation"] == 1
+        assert [key["text"] for key in asked(url, "/keys")["keys"]] == ["a"]
+
+
 def test_the_page_goes_to_anybody_and_what_it_shows_only_to_those_with_the_key(store):
     with serving(store, api_key=API_KEY) as url:
         page = httpx.get(url)
