@@ -3,7 +3,9 @@
 import contextlib
 import fcntl
 import os
+import secrets
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -62,3 +64,25 @@ def remove_abandoned(folder: Path, pattern: str = "*") -> None:
                 remove_entry(entry)
             finally:
                 os.close(descriptor)
+
+
+@contextlib.contextmanager
+def passing_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """Give a folder for a block, and remove those of the prefix that killed processes have left.
+
+    A folder's lock is held for as long as its process lives: the kernel sees to that.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    folder = parent / f"{prefix}{secrets.token_hex(8)}"
+    # Locked before it is there: a process that tidies up at this moment finds nothing of ours.
+    lock = lock_entry(folder, fcntl.LOCK_EX)
+    try:
+        folder.mkdir(mode=0o700)
+        remove_abandoned(parent, f"{prefix}*")
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        lock_file(folder).unlink(missing_ok=True)
+        os.close(lock)

@@ -2,12 +2,19 @@
 
 from collections.abc import Collection
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from partwise.errors import InputError
+from partwise.store.entry_locks import passing_folder
 from partwise.transformers.checkpoint_files import local_path, weights_in
 from partwise.transformers.checkpoints import Checkpoint, OwnConfig, open_checkpoint
-from partwise.transformers.export import TransformersMismatchError, existing, export, place, writing
+from partwise.transformers.export import (
+    DRAFT,
+    TransformersMismatchError,
+    existing,
+    export,
+    place,
+    writing,
+)
 from partwise.transformers.options import TransformersOptions
 from partwise.transformers.report import ExportReport
 
@@ -53,9 +60,9 @@ def export_checkpoint(
     checkpoint = open_checkpoint(name, feature, options, own_config)
     if is_file:
         return _export(checkpoint, output, options)
-    with writing(output), TemporaryDirectory(prefix=".partwise-", dir=existing(folder)) as draft:
+    with writing(output), passing_folder(existing(folder), DRAFT) as draft:
         # Before the export: a full disk shows here, and to move them then takes no room.
-        copies = checkpoint.save_beside(Path(draft))
+        copies = checkpoint.save_beside(draft)
         return _export(checkpoint, output, options, copies)
 
 

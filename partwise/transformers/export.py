@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from partwise.choices import TransformersFormat
 from partwise.errors import CheckpointError, ExportMismatchError, InputError, StoreError
 from partwise.exports.proof.verdict import Verdict
 from partwise.models.serdes import SERDES
+from partwise.store.entry_locks import passing_folder
 from partwise.transformers.all_outputs import FORMATS_OF_ALL, with_all_outputs
 from partwise.transformers.attention import check_attention
 from partwise.transformers.capture import write_onnx
@@ -34,6 +34,9 @@ from partwise.transformers.torch_programs import (
     write_pt2,
     write_torchscript,
 )
+
+DRAFT = ".partwise-"
+"""What names of folders begin with in which files stand until they are proved."""
 
 _MODEL, _PREFILL = "model.", "prefill."
 """What names of files begin with: of a model, and of what reads the prompt that it goes on with."""
@@ -93,12 +96,12 @@ def export(
     folder, file_name = place(output, options)
     start = time.monotonic()
     # On the disk of the output, where moving a file is one step; a mismatch leaves nothing of it.
-    with writing(output), TemporaryDirectory(prefix=".partwise-", dir=existing(folder)) as draft:
+    with writing(output), passing_folder(existing(folder), DRAFT) as draft:
         reports, verdicts, files = [], [], []
         for each in configs_of(config):
             name = file_name if each is config else prefill_name(file_name)
             expected = expect(model, each, options, opset, real if each is config else None)
-            file = Path(draft, name)
+            file = draft / name
             expected = _write(model, each, expected, options, opset or 0, file)
             verdict = judge_file(str(file), model, expected, is_new=True)
             files.append(file)
@@ -130,7 +133,7 @@ def export(
         for verdict in verdicts:
             if verdict.findings:
                 raise TransformersMismatchError(report, verdict)
-        _publish(Path(draft), folder, file_name, beside)
+        _publish(draft, folder, file_name, beside)
     return report
 
 

@@ -290,7 +290,7 @@ def test_a_corrupted_weight_is_found(form, bert, tmp_path):
     assert {finding.check for finding in broken.findings} == {"values"}
 
 
-def test_a_mismatch_leaves_no_file(tmp_path):
+def test_a_mismatch_leaves_no_file_nor_does_a_killed_export(tmp_path):
     model = tiny_model("bert", "default", one_layer=True)
     config = config_for(model.config, "default")
     options = TransformersOptions(format="torchscript", sequence_length=8)
@@ -303,6 +303,9 @@ def test_a_mismatch_leaves_no_file(tmp_path):
         return found
 
     model.forward = forward
+    # What a process left that was killed.
+    (tmp_path / ".partwise-dead" / "made").mkdir(parents=True)
+    (tmp_path / ".partwise-dead.lock").touch()
     with pytest.raises(TransformersMismatchError, match="differ"):
         export(model, config, tmp_path / "new", options)
 
