@@ -2,11 +2,11 @@
 
 import contextlib
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 from partwise.errors import InputError, PartwiseError
+from partwise.store.entry_locks import passing_folder
 
 
 def check_free(path: Path, *, overwrite: bool) -> None:
@@ -28,14 +28,16 @@ def new_file(path: Path, *, overwrite: bool) -> Iterator[Path]:
     check_free(path, overwrite=overwrite)
     # A link is followed: its target is what is to be replaced.
     target = path.resolve()
-    # Beside it, and so on its file system: there a name is given in one step.
-    temporary = target.with_name(f".partwise-{secrets.token_hex(8)}.tmp")
     try:
-        yield temporary
-        if overwrite:
-            os.replace(temporary, target)
-        else:
-            _give_name(temporary, target)
+        target.parent.stat()  # a link may lead to where no folder is
+        # Beside it, and so on its file system: there a name is given in one step.
+        with passing_folder(target.parent, ".partwise-") as folder:
+            temporary = folder / "file"
+            yield temporary
+            if overwrite:
+                os.replace(temporary, target)
+            else:
+                _give_name(temporary, target)
     except PartwiseError:
         raise  # of what the block reads, such as a StoreError
     except FileExistsError as error:
@@ -43,9 +45,6 @@ def new_file(path: Path, *, overwrite: bool) -> Iterator[Path]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(f"{path} cannot be written: {reason}; name another file.") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
 
 
 def _give_name(temporary: Path, target: Path) -> None:

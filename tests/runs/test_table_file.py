@@ -68,3 +68,20 @@ def test_a_name_that_is_too_long_for_a_file_is_refused(tmp_path):
     table = pa.table({"x": [1]})
     with pytest.raises(InputError, match="cannot be written: File name too long"):
         write_table_file(Predicted(table), "predictions", tmp_path / f"{300 * 'a'}.csv")
+
+
+def test_what_a_killed_process_left_beside_the_file_goes_with_the_next(tmp_path):
+    (tmp_path / ".partwise-dead").mkdir()
+    (tmp_path / ".partwise-dead" / "half.csv").touch()
+    (tmp_path / ".partwise-dead.lock").touch()
+    write_table_file(Predicted(pa.table({"x": [1]})), "predictions", tmp_path / "x.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
+
+
+def test_a_link_to_where_no_folder_is_is_refused_and_makes_none(tmp_path):
+    (tmp_path / "x.csv").symlink_to(tmp_path / "nowhere" / "x.csv")
+    with pytest.raises(InputError, match="cannot be written: No such file"):
+        write_table_file(
+            Predicted(pa.table({"x": [1]})), "predictions", tmp_path / "x.csv", overwrite=True
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
