@@ -1,5 +1,6 @@
 """What a work's own code names: modules, classes, words, and what it imports."""
 
+import dis
 import functools
 import importlib
 import json
@@ -110,6 +111,22 @@ def test_imports_in_bodies_are_made_ahead_and_those_that_fail_are_left(tmp_path)
     command = [sys.executable, "-c", IMPORTING, str(path)]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+def test_imports_are_seen_where_python_loads_their_level_by_another_instruction(
+    monkeypatch,
+) -> None:
+    """As Python 3.14 does."""
+    known = dis.get_instructions
+
+    def of_3_14(code):
+        for step in known(code):
+            is_small = step.opname == "LOAD_CONST" and type(step.argval) is int
+            yield step._replace(opname="LOAD_SMALL_INT") if is_small else step
+
+    monkeypatch.setattr(dis, "get_instructions", of_3_14)
+    named = NamedCode([sent(by_name)])
+    assert {(name, level) for name, level, *_ in named._imports} == {("importlib", 0)}
 
 
 BLOCKS = {

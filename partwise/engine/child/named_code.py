@@ -6,7 +6,6 @@ installed library: of these, what the user's code names is known, and not what t
 
 import builtins
 import contextlib
-import dis
 import functools
 import importlib
 import sys
@@ -14,6 +13,7 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from partwise.fingerprints.bytecode import instructions
 from partwise.fingerprints.user_modules import OwnCode, defining_module
 
 MOST_ELEMENTS = 1_000
@@ -177,16 +177,16 @@ class NamedCode:
         self._codes[id(code)] = (code, scope)
         self.words.update(code.co_names)
         package = scope.get("__package__") or str(scope.get("__name__", "")).rpartition(".")[0]
-        constants: list[Any] = []
-        for instruction in dis.get_instructions(code):
-            if instruction.opname == "LOAD_CONST":
-                constants.append(instruction.argval)
-            elif instruction.opname == "IMPORT_NAME" and len(constants) >= 2:
-                level, members = constants[-2], constants[-1] or ()
-                self._imports[instruction.argval, level, tuple(members), package] = None
-            elif instruction.opname in _SETTING:
+        steps = instructions(code, whole=True)
+        for place, step in enumerate(steps):
+            if step.opname == "IMPORT_NAME":
+                # Both are loaded right before it, by an instruction that is another one from Python
+                # 3.14 on.
+                level, members = (earlier.argval for earlier in steps[place - 2 : place])
+                self._imports[step.argval, level, tuple(members or ()), package] = None
+            elif step.opname in _SETTING:
                 self.sets_attributes = True
-                self.set_names.add(instruction.argval)
+                self.set_names.add(step.argval)
         if not _SETTERS.isdisjoint(code.co_names):
             self.sets_attributes = self.sets_by_name = True
         for constant in code.co_consts:
