@@ -13,6 +13,7 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+import numpy.random  # NumPy loads it when it is first used
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
