@@ -1,5 +1,6 @@
 """Neural networks of PyTorch and of Keras: what describing and capturing them has in common."""
 
+import errno
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal
@@ -16,6 +17,9 @@ from partwise.models.signature import Feature, Feeds, Signature, Tensor, feature
 
 TRIED_ROWS = (1, 2, 3)
 """A network is run on so many rows, to see which sizes follow their number."""
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The errors of a disk that is full."""
 
 # Sums of products are taken in another order elsewhere. Of k terms the error grows as
 # sqrt(k) * eps (Higham & Mary 2019, doi:10.1137/18M1226312): eps is 6e-8 for single numbers, and
@@ -138,13 +142,15 @@ def refusing(what: str, advice: str = "") -> Iterator[None]:
     Raises:
         ExportRefusedError: It raised anything: of torch, TensorFlow and onnxruntime there are
             dozens without a common base. What was refused already stays as it is,
-            as does a lack of memory.
+            as does a lack of memory, or of room on a disk.
     """
     try:
         yield
     except (ExportRefusedError, MemoryError):
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            raise
         raise ExportRefusedError(f"{what}: {reason(error)}{advice}") from error
 
 

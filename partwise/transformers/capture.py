@@ -42,7 +42,7 @@ def write_onnx(
 
     embedded = 0 if options.external_data == "always" else EMBEDDED_BYTES
     if opset < LOWEST_OPSET:
-        graph = trace_onnx(model, config, opset)
+        graph = trace_onnx(model, config, opset, file_path.parent)
     else:
         program = capture_onnx(model, config, opset)
         # `lower_precision` needs the weights in the graph.

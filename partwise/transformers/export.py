@@ -15,6 +15,7 @@ import numpy as np
 
 from partwise.choices import TransformersFormat
 from partwise.errors import CheckpointError, ExportMismatchError, InputError, StoreError
+from partwise.exports.networks import NO_ROOM
 from partwise.exports.proof.verdict import Verdict
 from partwise.models.serdes import SERDES
 from partwise.store.entry_locks import passing_folder
@@ -260,7 +261,7 @@ def writing(output: Path) -> Iterator[None]:
 
 
 _DISK_ERRORS = (
-    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    *NO_ROOM,
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT),
 )
 

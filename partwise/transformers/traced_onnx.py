@@ -16,8 +16,10 @@ from partwise.transformers.onnx_config import LOWEST_OPSET, OnnxConfig
 from partwise.transformers.patches import patched
 
 
-def trace_onnx(model: Any, config: OnnxConfig, opset: int) -> Any:
+def trace_onnx(model: Any, config: OnnxConfig, opset: int, folder: Path) -> Any:
     """Return a model's graph as an `onnx.ModelProto`, with the names that the configuration says.
+
+    Its file passes through `folder`, which is on the disk that has room for the export.
 
     Raises:
         ExportRefusedError: torch has no operator of this opset for a part of the model.
@@ -28,8 +30,8 @@ def trace_onnx(model: Any, config: OnnxConfig, opset: int) -> Any:
 
     inputs = tensors_of(config.generate_dummy_inputs(config.sizes_for_export))
     # In a folder: beyond 2 GB torch gives each weight a file of its own.
-    with TemporaryDirectory(prefix="partwise-") as folder:
-        path = Path(folder, "model.onnx")
+    with TemporaryDirectory(dir=folder) as inner:
+        path = Path(inner, "model.onnx")
         with refusing(
             f"torch does not write {type(model).__name__} for {config.task!r} with opset {opset}",
             f" Choose {LOWEST_OPSET} or more, or leave it out.",

@@ -219,12 +219,15 @@ def no_room_beyond(size_bytes: int) -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("external_data", ["auto", "always"])
-def test_a_model_that_finds_no_room_leaves_nothing(bert, external_data):
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"external_data": "always"}, {"opset": 14}, {"format": "torchscript"}, {"format": "pt2"}],
+)
+def test_a_model_that_finds_no_room_leaves_nothing(bert, options):
     """The configuration still fits, and the weights do not."""
     config_bytes = (bert / "tokenizer.json").stat().st_size
     with no_room_beyond(config_bytes + 20_000):
-        told = refused(bert, StoreError, external_data=external_data, preprocessor="none")
+        told = refused(bert, StoreError, **options, preprocessor="none")
     assert "could not be written: File too large. Nothing was kept." in told
 
 

@@ -48,24 +48,24 @@ def test_a_file_of_an_older_opset_is_proved_as_any_other(model_type, feature, op
         assert report.files[-1].metrics["export_generated_tokens"] == 8
 
 
-def test_what_an_opset_has_no_operator_for_is_refused_in_one_line(capfd):
+def test_what_an_opset_has_no_operator_for_is_refused_in_one_line(capfd, tmp_path):
     model = tiny_model("t5", "seq2seq-lm", one_layer=True)
 
     with pytest.raises(
         ExportRefusedError, match=r"T5\w+ for 'seq2seq-lm' with opset 11: .*Min.*Choose 18 or more"
     ) as refused:
-        trace_onnx(model, config_for(model.config, "seq2seq-lm"), 11)
+        trace_onnx(model, config_for(model.config, "seq2seq-lm"), 11, tmp_path)
 
     assert "\n" not in str(refused.value)
     assert tuple(capfd.readouterr()) == ("", "")
 
 
-def test_an_operator_that_is_not_there_prints_no_graph(capfd):
+def test_an_operator_that_is_not_there_prints_no_graph(capfd, tmp_path):
     model = tiny_model("perceiver", "masked-lm")
     config = config_for(model.config, "masked-lm")
 
     with pytest.raises(ExportRefusedError, match="with opset 7: "):
-        trace_onnx(model, config, 7)
+        trace_onnx(model, config, 7, tmp_path)
 
     assert tuple(capfd.readouterr()) == ("", "")
 
