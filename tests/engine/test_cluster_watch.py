@@ -23,12 +23,18 @@ class Client:
         self.stopped: set[str] = set()
         self.restarted: list[str] = []
         self.hangs = False
+        self.slow_s = 0.0
+        self.failing_restarts = 0
         self.scheduler = SimpleNamespace(identity="identity", restart_workers="restart")
 
     def sync(self, what, callback_timeout, **arguments):
         if self.hangs:
             time.sleep(HEARD_S)
             raise TimeoutError
+        time.sleep(self.slow_s)
+        if what == "restart" and self.failing_restarts:
+            self.failing_restarts -= 1
+            raise OSError
         if what == "restart":
             self.restarted += arguments["workers"]
             for address in arguments["workers"]:
@@ -67,6 +73,35 @@ def test_nobody_is_silent_while_this_process_or_the_scheduler_stood_still(client
         assert watch.clock() - before < 0.4
         watch.look()
     assert not client.restarted
+
+
+def test_an_answer_that_takes_long_makes_nobody_silent(client) -> None:
+    """As where this process, or the scheduler, was stopped meanwhile."""
+    with ClusterWatch(client, "run", silence_s=0.2) as watch:
+        client.stopped.add("a")
+        client.slow_s = 0.3
+        before, slow = watch.clock(), client.seen["b"]
+        wait_for(lambda: client.seen["b"] > slow + 1, "it looks")
+        client.slow_s = 0.0
+        assert watch.clock() - before < 0.2
+        assert not client.restarted
+
+
+def test_a_scheduler_s_clock_that_goes_back_makes_nobody_silent(client) -> None:
+    with ClusterWatch(client, "run", silence_s=0.1) as watch:
+        wait_for(lambda: watch.clock() > 0, "it looks")
+        client.seen = dict.fromkeys(client.seen, -3600.0)
+        before = watch.clock()
+        wait_for(lambda: watch.clock() > before + 0.2, "it looks for longer")
+        assert not client.restarted
+
+
+def test_a_worker_that_could_not_be_let_go_is_let_go_later(client) -> None:
+    client.failing_restarts = 1
+    with ClusterWatch(client, "run", silence_s=0.1):
+        client.stopped.add("a")
+        wait_for(lambda: client.restarted == ["a"], "it is let go", timeout_s=10)
+    assert not client.failing_restarts
 
 
 def test_a_worker_that_has_just_come_is_not_lost_before_the_next_look(client, monkeypatch) -> None:

@@ -143,3 +143,28 @@ def test_a_partition_that_takes_long_is_told_soon(reporter, host, clock) -> None
         assert look() == [-1, 4, 5]
     assert look() == [-1, 4, 5]
     assert not host.later
+
+
+def test_a_thread_that_hangs_in_the_kernel_is_silent(reporter, host, clock, monkeypatch) -> None:
+    """One that only slept there for a moment, each time anew, is heard of."""
+    sleep = [""]
+    at_work: list[AtWork] = [None]
+    monkeypatch.setattr(reporter_module, "_deep_sleep", lambda thread: sleep[0])
+    reporter.begin("it reads its rows", lambda: at_work[0])
+    with reporter.beating():
+
+        def beat() -> int:
+            host.sent.clear()
+            reporter._beat()
+            return len(host.sent)
+
+        assert beat() == 1
+        for sleep[0] in ("7", "8", "9"):
+            assert beat() == 1
+        assert beat() == 0
+        at_work[0] = ("partition a runs", 0.5, 4)
+        clock[0] += PROGRESS_INTERVAL_S + 1
+        reporter._look()
+        assert not host.sent
+        sleep[0] = ""
+        assert beat() == 1

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from partwise.engine.messages import Connection
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.outcome import INLINE_BYTES, Outcome
 from partwise.engine.worker import supervisor as supervisor_module
@@ -237,6 +238,24 @@ def test_a_partition_that_takes_too_long_is_stopped_and_the_rest_goes_on(shard) 
     assert (row["reason"], row["error_type"]) == ("timed out", "PartitionTimeout")
     assert row["attempts"] == 1
     assert row["seconds"] >= 0.3
+
+
+def test_a_time_limit_does_not_count_for_how_long_the_worker_was_stopped(
+    shard, monkeypatch
+) -> None:
+    receive, worker, held = Connection.receive, os.getpid(), []
+
+    def receive_late(self, timeout_s=None, gather_s=0.0):
+        # As if this process was stopped while it waits for the partition.
+        if timeout_s == supervisor_module.POLL_S and os.getpid() == worker and not held:
+            held.append(time.sleep(1.0))
+        return receive(self, timeout_s, gather_s)
+
+    monkeypatch.setattr(Connection, "receive", receive_late)
+    monkeypatch.setattr(supervisor_module, "HELD_UP_S", 0.2)
+    _, run = shard.run(lambda data, context: time.sleep(1.3), table_of(a=1), timeout_s=0.8)
+    assert held
+    assert statuses(run) == {"a": "DONE"}
 
 
 def test_what_is_done_is_written_while_the_next_one_runs(shard, tmp_path) -> None:

@@ -11,6 +11,7 @@ from partwise.engine.assignment import ShardProgress, ShardReceipt
 from partwise.engine.driver import shards
 from partwise.engine.driver.cluster_watch import ClusterWatch
 from partwise.engine.options import ExecutionOptions
+from partwise.engine.reporter import BEAT_S
 from partwise.errors import StoreError
 
 SHARDS = 4
@@ -47,3 +48,43 @@ def test_a_shard_is_begun_again_where_it_has_not_failed(monkeypatch: pytest.Monk
         receipts = driver.run_shards(driver.order, logging.getLogger(__name__))
     assert len(receipts) == SHARDS, TRIED
     assert driver.lost == {}
+
+
+class Watch:
+    """A watch with the clock of a test, which notes whose work others are to take over."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.let_go_of: list[str] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def let_go(self, address: str, silent_s: float) -> None:
+        self.let_go_of.append(address)
+
+
+def test_a_shard_whose_heartbeats_end_is_taken_over_though_its_worker_is_heard_of() -> None:
+    """As where its thread hangs in the kernel."""
+    options = ExecutionOptions(silence_s=10.0)
+    execution: Any = SimpleNamespace(token="token", options=options)
+    assignments: list[Any] = [
+        SimpleNamespace(number=number, shard=SimpleNamespace(size_bytes=1)) for number in (0, 1)
+    ]
+    watch: Any = Watch()
+    driver = shards.Driver(Any, execution, assignments, 2, watch)
+
+    def hear_of(number: int) -> None:
+        news = ShardProgress(shard=number, execution="e", worker=f"tcp://{number}")
+        driver._on_event((0, news.to_message()))
+
+    hear_of(0)
+    hear_of(1)
+    watch.now = 10.0
+    hear_of(0)
+    driver._look_for_silence((0, 1))
+    assert watch.let_go_of == []
+    watch.now = 10.0 + BEAT_S + 1
+    driver._look_for_silence((0, 1))
+    driver._look_for_silence((0, 1))
+    assert watch.let_go_of == ["tcp://1"]

@@ -9,7 +9,7 @@ from partwise.engine.failures import Failure, describe_error
 from partwise.engine.scaling import ClusterWorker
 from partwise.errors import PeerLostError
 from partwise.gangs import driver as gang_driver
-from partwise.gangs.attempt import AttemptEnd
+from partwise.gangs.attempt import Attempt, AttemptEnd
 from partwise.gangs.driver import GangDriver
 from partwise.gangs.errors import GangFailedError
 from partwise.gangs.options import GangOptions
@@ -131,3 +131,23 @@ def test_a_stop_ends_the_wait_for_other_workers(monkeypatch):
     with pytest.raises(GangFailedError, match=f"was ended: {CANCELLED.reason}") as failed:
         driver.run()
     assert failed.value.stopped == CANCELLED
+
+
+def test_a_worker_that_is_silent_or_gone_is_lost_to_its_gang() -> None:
+    let_go = []
+    watch: Any = SimpleNamespace(
+        look=lambda: None,
+        workers=lambda: {"well": 59.0, "silent": 61.0},
+        has_lost=lambda address, since: address == "gone",
+        let_go=lambda address, silent_s: let_go.append((address, silent_s)),
+    )
+    nodes = [SimpleNamespace(worker=name) for name in ("well", "silent", "gone")]
+    options = GangOptions(silence_s=60.0)
+    spec: Any = SimpleNamespace(token="t", options=options, nodes=nodes)
+    client: Any = None
+    attempt = Attempt(client, watch, spec, 1, lambda: None, lambda event: None)
+    running: Any = SimpleNamespace(done=lambda: False)
+    attempt._futures = dict.fromkeys(range(3), running)
+    attempt._look_at_cluster()
+    assert attempt._lost == {1: "was not heard of for 60 s", 2: "ended, or is out of reach"}
+    assert let_go == [("silent", 61.0)]

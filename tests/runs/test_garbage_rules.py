@@ -27,6 +27,7 @@ from partwise.runs.run import Run
 from partwise.store.lease import held_claim
 from partwise.store.store import Store
 from tests.run_maker import RunMaker
+from tests.runs.test_moved_clocks import clock_moved
 from tests.two_drivers import Clockwork, WatchedStore
 
 KEYS = "abcd"
@@ -176,6 +177,20 @@ def test_what_readers_could_see_has_its_grace(make_run, monkeypatch) -> None:
         _ = reader.ledger
     with pytest.raises(InputError, match="grace_hours is -1; it must be 0 or more"):
         collect_garbage(run.store, "run", dry_run=True, grace_hours=-1)
+
+
+def test_what_was_replaced_has_its_grace_though_the_newer_one_has_a_slow_clock(make_run) -> None:
+    make_run.begin()
+    first = make_run.commit(*done(KEYS))
+    make_run.end(4)
+    with clock_moved(-1.0):
+        make_run.begin("overwrite")
+        make_run.commit(*done(KEYS, 1.0))
+        run = make_run.end(4)
+    older, newer = run.complete_generations()
+    assert newer.finished_at < older.finished_at
+    collect_garbage(run.store, "run", dry_run=False)
+    assert any(first in name for name in files(run))
 
 
 def test_of_a_complete_run_the_newest_checkpoint_alone_stays(make_run) -> None:

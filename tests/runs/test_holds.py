@@ -1,5 +1,6 @@
 """Holds: what keeps files of a run that a newer generation replaced."""
 
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -167,7 +168,7 @@ def test_what_is_held_is_looked_at_and_stays_in_its_place(local_store) -> None:
 
 
 def test_the_time_of_a_hold_is_the_later_of_two(local_store, monkeypatch) -> None:
-    """A clock that is behind by days, as of whoever promotes, has no hold count less."""
+    """A clock that is behind by days, of whoever promotes or of the store, has none count less."""
     train(local_store, "run", FIRST)
     promote(local_store, "run")
     (hold,) = read_holds(local_store, "run").counting
@@ -175,6 +176,12 @@ def test_the_time_of_a_hold_is_the_later_of_two(local_store, monkeypatch) -> Non
     behind = hold.model_copy(update={"created_at": datetime.now(UTC) - timedelta(days=3)})
     local_store.write(hold.path, behind.to_bytes(hold.path, local_store))
     assert len(read_holds(local_store, "run").counting) == 1
+    for created_at, counting in ((hold.created_at, 1), (behind.created_at, 0)):
+        held = hold.model_copy(update={"created_at": created_at})
+        local_store.write(hold.path, held.to_bytes(hold.path, local_store))
+        long_ago = behind.created_at.timestamp()
+        os.utime(Path(local_store.url, hold.path), (long_ago, long_ago))
+        assert len(read_holds(local_store, "run").counting) == counting
 
 
 def test_who_lost_the_run_before_its_hold_was_there_makes_no_version(

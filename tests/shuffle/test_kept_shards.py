@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,7 +12,7 @@ import pytest
 from partwise.errors import IntegrityError
 from partwise.shuffle import shard_cache
 from partwise.shuffle.part_file import PART_VERSION
-from partwise.shuffle.shard_cache import COMPLETE
+from partwise.shuffle.shard_cache import COMPLETE, collect_shards
 from partwise.store.signing import KEYS_VARIABLE
 from partwise.store.store import Store
 from tests.shuffle.loaded import Loaded, part_files, table_of
@@ -140,3 +141,15 @@ def test_no_flipped_bit_changes_a_row(load, found, tmp_path):
     assert refused
     assert DAMAGED in outcomes
     assert outcomes - refused <= {DAMAGED, USED_AGAIN}
+
+
+def test_shards_in_a_store_are_as_old_as_the_newest_of_their_parts(tmp_path):
+    store, now = Store.parse(tmp_path), datetime.now(UTC)
+    for name, ages in {"old": (30, 25), "new": (30, 23), "young": (-1,)}.items():
+        for hours in ages:
+            begun = f"{now - timedelta(hours=hours):%Y%m%dT%H%M%SZ}-0123456789ab"
+            store.write(f"shards/{name}/{begun}/00000.part", b"rows")
+        store.write(f"shards/{name}/{COMPLETE}", b"{}")
+    found = collect_shards(store, timedelta(days=1), dry_run=False)
+    assert {path.split("/")[1] for path, _ in found} == {"old"}
+    assert set(store.list_folder("shards")) == {"new", "young"}
