@@ -1,5 +1,6 @@
 """Check: an export that exists, compared with the model that it is said to be of."""
 
+import os
 import time
 import zipfile
 from collections.abc import Sequence
@@ -81,7 +82,7 @@ def check_export(
             f"The file {file} is not an export by its name, which ends in .onnx, .pt or .pt2."
         )
     options = (options or TransformersOptions()).model_copy(update={"format": form})
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise InputError(f"There is no file {file}.")
     graph = _read_graph(file, options.format)
     if options.format == "neuron":

@@ -59,13 +59,14 @@ def find_checkpoint(name: str, *, trusts_code: bool = False) -> Path:
         CheckpointError: There is no such directory, nor could a model of this ID be fetched.
     """
     path = local_path(name)
-    if path.is_dir():
+    # By os.path, for which a name that is too long for any file is not there.
+    if os.path.isdir(path):
         return path
-    if path.exists():
+    if os.path.exists(path):
         raise CheckpointError(f"The model {name} is a file: name the directory that it lies in.")
     above = path.parent
     # "models/brt" where there is a folder "models" is a mistyped path, which no hub is asked for.
-    is_path = not _HUB_ID.fullmatch(name) or (above != Path() and above.is_dir())
+    is_path = not _HUB_ID.fullmatch(name) or (above != Path() and os.path.isdir(above))
     if is_path:
         raise CheckpointError(f"There is no directory {name}{_near(path)}.")
     code = ["*.py"] if trusts_code else []
@@ -80,7 +81,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         CheckpointError: There is none, it is broken, or does not say the model's type.
     """
     path = folder / CONFIG
-    if not path.is_file():
+    if not os.path.isfile(path):
         adapter = " It is an adapter: merge it into its base model first."
         hint = adapter if (folder / "adapter_config.json").is_file() else ""
         raise CheckpointError(
@@ -112,7 +113,7 @@ def find_weights(name: str, folder: Path) -> None:
             parts = _parts_of(folder / weights) if is_index else [weights]
             # The hub's client names the folder by its commit: weights of a later one do not fit in.
             _fetch(name, parts, revision=folder.name)
-            if all((folder / part).is_file() for part in parts):
+            if all(os.path.isfile(folder / part) for part in parts):
                 break
     found = weights_in(folder)
     if found is None:
@@ -120,7 +121,7 @@ def find_weights(name: str, folder: Path) -> None:
     if found.suffix != ".json":
         return
     parts = _parts_of(found)
-    missing = [part for part in parts if not (folder / part).is_file()]
+    missing = [part for part in parts if not os.path.isfile(folder / part)]
     if missing:
         raise CheckpointError(
             f"The directory {folder} has {len(parts) - len(missing)} of the {len(parts)} files "
@@ -131,7 +132,7 @@ def find_weights(name: str, folder: Path) -> None:
 
 def weights_in(folder: Path) -> Path | None:
     """Return the weights that torch reads in a folder, of several files their index, or None."""
-    return next((folder / name for name in _WEIGHTS if (folder / name).is_file()), None)
+    return next((folder / name for name in _WEIGHTS if os.path.isfile(folder / name)), None)
 
 
 def _parts_of(index: Path) -> list[str]:
@@ -159,9 +160,10 @@ def brief(error: BaseException) -> str:
 def _near(path: Path) -> str:
     """Say which directory beside a missing one has nearly its name, if there is any."""
     folder = path.parent
-    if not folder.is_dir():
+    try:
+        names = [each.name for each in folder.iterdir() if each.is_dir()]
+    except OSError:  # it is not there, or not to be read
         return ""
-    names = [each.name for each in folder.iterdir() if each.is_dir()]
     near = nearest(path.name, names, most=1)
     return f" (there is {folder / near[0]})" if near else ""
 

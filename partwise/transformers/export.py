@@ -213,7 +213,7 @@ def prefill_name(file_name: str) -> str:
 def place(output: Path, options: TransformersOptions) -> tuple[Path, str]:
     """Return the folder that is written to, and the name of the model's file in it."""
     named = format_by_name(output)
-    if named is None or output.is_dir():
+    if named is None or os.path.isdir(output):
         return output, SERDES[options.format]().filename
     if named != options.format:
         (suffix,) = (each for each, form in _SUFFIXES.items() if form == options.format)
@@ -263,6 +263,7 @@ def writing(output: Path) -> Iterator[None]:
 _DISK_ERRORS = (
     *NO_ROOM,
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT),
+    *(errno.EISDIR, errno.ENAMETOOLONG),
 )
 
 

@@ -1,5 +1,6 @@
 """FeaturesManager: the look-ups of `transformers.onnx` in version 4, by its names, in our table."""
 
+import os
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -55,7 +56,7 @@ class FeaturesManager:
         """Return "pt", of a folder after a look at its weights: transformers 5 has torch only."""
         if framework is not None:
             _check_framework(framework)
-        elif local_path(model).is_dir():
+        elif os.path.isdir(local_path(model)):
             find_weights(model, find_checkpoint(model))
         return "pt"
 

@@ -23,6 +23,7 @@ from partwise.errors import (
     UnknownModelTypeError,
 )
 from partwise.exports.proof.verdict import Finding, Verdict
+from partwise.transformers.check import check_export
 from partwise.transformers.checkpoint_export import export_checkpoint
 from partwise.transformers.collection import read_exports, tabulate
 from partwise.transformers.export import TransformersMismatchError, export, place, writing
@@ -121,6 +122,12 @@ def with_a_deep_config(folder: Path) -> None:
     (folder / "config.json").write_text("[" * 200_000)
 
 
+def with_a_part_of_a_long_name(folder: Path) -> None:
+    without_weights(folder)
+    index = {"weight_map": {"a": 300 * "a"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
 def with_a_deep_index(folder: Path) -> None:
     without_weights(folder)
     (folder / "model.safetensors.index.json").write_text("[" * 200_000)
@@ -147,6 +154,7 @@ def gone(folder: Path) -> None:
         (of_an_adapter, "It is an adapter: merge it into its base model"),
         (with_a_broken_config, r"config\.json is broken: JSONDecodeError"),
         (with_a_deep_config, r"config\.json is broken: RecursionError"),
+        (with_a_part_of_a_long_name, r"has 0 of the 1 files with weights .*'aaaaa"),
         (with_a_deep_index, r"index\.json is broken: RecursionError"),
         (with_a_config_of_nothing, "does not say which model_type"),
         (with_an_impossible_config, "cannot be read: .*attention heads"),
@@ -342,3 +350,22 @@ def test_a_file_that_no_run_can_keep_is_refused_before_the_export(bert, tmp_path
     (tmp_path / "bert" / "größe.model").touch()
     with pytest.raises(InputError, match=r"cannot be exported: The artifact name 'größe\.model'"):
         tabulate(exports)
+
+
+def test_names_that_are_too_long_for_any_file_are_refused_in_a_sentence(bert):
+    long = Path(300 * "a")
+    with pytest.raises(CheckpointError, match="There is no directory ./aaa"):
+        export_checkpoint(f"./{long}", CLASSIFIER, "out")
+    with pytest.raises(InputError, match="There is no file aaa"):
+        check_export(long.with_suffix(".onnx"), str(bert))
+    with pytest.raises(StoreError, match="could not be written: File name too long"):
+        export_checkpoint(str(bert), CLASSIFIER, long / "out")
+
+
+def test_a_folder_in_the_place_of_a_file_is_told(tmp_path):
+    (tmp_path / "model.onnx").mkdir()
+    with (
+        pytest.raises(StoreError, match="could not be written: Is a directory"),
+        writing(tmp_path / "model.onnx"),
+    ):
+        (tmp_path / "model.onnx").unlink()
