@@ -354,7 +354,7 @@ def test_a_file_that_no_run_can_keep_is_refused_before_the_export(bert, tmp_path
 
 def test_names_that_are_too_long_for_any_file_are_refused_in_a_sentence(bert):
     long = Path(300 * "a")
-    with pytest.raises(CheckpointError, match="There is no directory ./aaa"):
+    with pytest.raises(CheckpointError, match=r"There is no directory \./aaa"):
         export_checkpoint(f"./{long}", CLASSIFIER, "out")
     with pytest.raises(InputError, match="There is no file aaa"):
         check_export(long.with_suffix(".onnx"), str(bert))
