@@ -31,7 +31,7 @@ def new_file(path: Path, *, overwrite: bool) -> Iterator[Path]:
     try:
         target.parent.stat()  # a link may lead to where no folder is
         # Beside it, and so on its file system: there a name is given in one step.
-        with passing_folder(target.parent, ".partwise-") as folder:
+        with passing_folder(target.parent, ".partwise-", is_shared=True) as folder:
             temporary = folder / "file"
             yield temporary
             if overwrite:

@@ -1,12 +1,18 @@
 """Locks of folders on a disk that several processes share: a file beside the folder, and flock."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+"""The errors of a file system without locks."""
+_SPARED_S = 86_400.0
 
 
 def lock_file(entry: Path) -> Path:
@@ -53,12 +59,17 @@ def remove_entry(entry: Path) -> bool:
     return True
 
 
-def remove_abandoned(folder: Path, pattern: str = "*") -> None:
-    """Remove the folders in a folder that nobody has locked, and their locks."""
+def remove_abandoned(folder: Path, pattern: str = "*", spared_s: float = 0.0) -> None:
+    """Remove the folders in a folder that nobody has locked, and their locks.
+
+    Those that were made within `spared_s` seconds are left.
+    """
     for lock in folder.glob(f"{pattern}.lock"):
         entry = lock.with_suffix("")
         # Somebody uses it, or has just removed it, or it is another user's.
         with contextlib.suppress(OSError):
+            if time.time() - lock.stat().st_mtime < spared_s:
+                continue
             descriptor = lock_entry(entry, fcntl.LOCK_EX | fcntl.LOCK_NB)
             try:
                 remove_entry(entry)
@@ -67,22 +78,25 @@ def remove_abandoned(folder: Path, pattern: str = "*") -> None:
 
 
 @contextlib.contextmanager
-def passing_folder(parent: Path, prefix: str) -> Iterator[Path]:
+def passing_folder(parent: Path, prefix: str, *, is_shared: bool = False) -> Iterator[Path]:
     """Give a folder for a block, and remove those of the prefix that killed processes have left.
 
-    A folder's lock is held for as long as its process lives: the kernel sees to that.
+    A folder's lock is held for as long as its process lives: the kernel sees to that. `is_shared`:
+    other machines may write there too, of whose locks a network file system need not know.
 
     Raises:
         OSError: It cannot be made.
     """
     folder = parent / f"{prefix}{secrets.token_hex(8)}"
-    # Locked before it is there: a process that tidies up at this moment finds nothing of ours.
-    lock = lock_entry(folder, fcntl.LOCK_EX)
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(lock_file(folder).unlink, missing_ok=True)
+        try:
+            # Before it is there: a process that tidies up at this moment finds nothing of ours.
+            stack.callback(os.close, lock_entry(folder, fcntl.LOCK_EX))
+        except OSError as error:
+            if not is_shared or error.errno not in _NO_LOCKS:
+                raise
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
-        remove_abandoned(parent, f"{prefix}*")
+        remove_abandoned(parent, f"{prefix}*", _SPARED_S if is_shared else 0.0)
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        lock_file(folder).unlink(missing_ok=True)
-        os.close(lock)

@@ -60,7 +60,7 @@ def export_checkpoint(
     checkpoint = open_checkpoint(name, feature, options, own_config)
     if is_file:
         return _export(checkpoint, output, options)
-    with writing(output), passing_folder(existing(folder), DRAFT) as draft:
+    with writing(output), passing_folder(existing(folder), DRAFT, is_shared=True) as draft:
         # Before the export: a full disk shows here, and to move them then takes no room.
         copies = checkpoint.save_beside(draft)
         return _export(checkpoint, output, options, copies)

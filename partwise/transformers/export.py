@@ -97,7 +97,7 @@ def export(
     folder, file_name = place(output, options)
     start = time.monotonic()
     # On the disk of the output, where moving a file is one step; a mismatch leaves nothing of it.
-    with writing(output), passing_folder(existing(folder), DRAFT) as draft:
+    with writing(output), passing_folder(existing(folder), DRAFT, is_shared=True) as draft:
         reports, verdicts, files = [], [], []
         for each in configs_of(config):
             name = file_name if each is config else prefill_name(file_name)

@@ -1,7 +1,9 @@
 """Models of transformers as TorchScript, as .pt2 and for Neuron: written, proved, run elsewhere."""
 
+import os
 import subprocess
 import sys
+import time
 import warnings
 import zipfile
 from collections.abc import Iterator
@@ -303,9 +305,10 @@ def test_a_mismatch_leaves_no_file_nor_does_a_killed_export(tmp_path):
         return found
 
     model.forward = forward
-    # What a process left that was killed.
+    # What a process left that was killed a day ago.
     (tmp_path / ".partwise-dead" / "made").mkdir(parents=True)
-    (tmp_path / ".partwise-dead.lock").touch()
+    (lock := tmp_path / ".partwise-dead.lock").touch()
+    os.utime(lock, 2 * (time.time() - 90_000,))
     with pytest.raises(TransformersMismatchError, match="differ"):
         export(model, config, tmp_path / "new", options)
 
