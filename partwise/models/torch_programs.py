@@ -198,7 +198,8 @@ def run_program(program: Any, signature: Signature, feeds: Feeds) -> Outputs:
             f"{len(signature.outputs)} for others: return the same for all."
         )
     return {
-        tensor.name: values.numpy()
+        # Also of views of which numpy has no like: conjugated or negated ones, as of an FFT.
+        tensor.name: values.numpy(force=True)
         for tensor, values in zip(signature.outputs, outputs, strict=True)
     }
 

@@ -103,7 +103,7 @@ def run_model(
     tensors = {name: torch.tensor(np.asarray(values)) for name, values in feeds.items()}
     with prepared(model, config), torch.no_grad():
         found = flattened(flat_model(model, config)(**nested(tensors)))
-    return {name: found[name].detach().numpy() for name in config.outputs}
+    return {name: found[name].numpy(force=True) for name in config.outputs}
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import pytest
 from partwise.errors import ColumnError, ExportRefusedError
 from partwise.exports.protocol import ModelDescription
 from partwise.exports.torch.exporter import TorchOnnxExporter
+from partwise.exports.torch.modules import weights_of
 from partwise.models.export_options import ExportOptions
 from partwise.models.onnx_files import open_session, read_onnx
 from partwise.models.onnx_model import OnnxModel
@@ -236,6 +237,7 @@ def test_exports_are_quiet(tmp_path, capfd, caplog):
         (lambda x: {}, "returns nothing"),
         (lambda x: x.bfloat16(), "is torch.bfloat16: cast it"),
         (lambda x: torch.complex(x, x), "is complex"),
+        (lambda x: torch.complex(x, x).conj(), "is complex"),
         (lambda x: 1 / 0, "does not run on 1 rows .*division by zero"),
     ],
 )
@@ -323,3 +325,9 @@ def test_a_graph_for_some_numbers_of_rows_only_is_refused(tmp_path):
 
     with pytest.raises(ExportRefusedError, match=r"another graph for another number of rows"):
         EXPORTER.write(model, description, models.FEEDS, FULL, str(tmp_path / "model.onnx"))
+
+
+def test_weights_are_known_that_are_views_which_numpy_has_not():
+    model = torch.nn.Linear(2, 1)
+    model.register_buffer("negated", torch.tensor([1 + 2j]).conj().imag)
+    assert weights_of(model)["negated"].tolist() == [-2.0]

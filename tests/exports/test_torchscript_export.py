@@ -101,6 +101,12 @@ def test_double_precision_is_kept(made, tmp_path):
     np.testing.assert_allclose(loaded.predict(models.ROWS), expected, rtol=0, atol=1e-14)
 
 
+def test_a_view_that_numpy_has_not_is_an_output_as_any_other(made, tmp_path):
+    model = models.Function(lambda x: torch.complex(x, x + 1).conj().imag)
+    loaded = export(made, model, models.FEEDS, tmp_path / "m")
+    assert np.array_equal(loaded.run(models.FEEDS)["output"], -1 - models.FEEDS["x"])
+
+
 @pytest.mark.parametrize(
     "function",
     [

@@ -90,7 +90,7 @@ def _output_tensor(model: Any, name: str, found: Sequence[Any]) -> Tensor:
     where = f"The output {name!r} of {type_name(model)}"
     shape = common_shape(where, found)
     try:
-        dtype = str(found[0].numpy().dtype)
+        dtype = str(found[0].numpy(force=True).dtype)
     except TypeError as error:
         raise ExportRefusedError(
             f"{where} is {found[0].dtype}: cast it to a common type."

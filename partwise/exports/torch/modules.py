@@ -103,7 +103,7 @@ def weights_of(model: Any) -> dict[str, np.ndarray]:
 
     weights = {}
     for name, values in (*model.named_parameters(), *model.named_buffers()):
-        plain = values.detach().resolve_conj()
+        plain = values.detach().resolve_conj().resolve_neg()
         # Sparse ones, and of types that numpy has not, no file holds as they are.
         with suppress(TypeError):
             weights[name] = (torch.view_as_real(plain) if plain.is_complex() else plain).numpy()
