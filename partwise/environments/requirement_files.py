@@ -142,12 +142,8 @@ class _Reader:
                 f"{path} leaves its dependencies to its build backend (project.dynamic): write "
                 "them into a requirements file."
             )
-        known = _table(project, "optional-dependencies", path)
         lines = _texts(project, "dependencies", path)
-        for extra in filter(None, ((match and match["extras"]) or "").split(",")):
-            if extra.strip() not in known:
-                raise PackageError(f"{path} has no extra {extra.strip()!r}; it has {[*known]}.")
-            lines += _texts(known, extra.strip(), path)
+        lines += _lines_of_extras(project, (match and match["extras"]) or "", path)
         wanted = project.get("requires-python", "")
         try:
             allowed = SpecifierSet(wanted, prereleases=True)
@@ -240,6 +236,30 @@ def _path(name: str, folder: Path) -> Path:
             "the copy."
         )
     return (folder / name).absolute()
+
+
+def _lines_of_extras(project: Mapping[str, Any], given: str, path: Path) -> list[str]:
+    """Return the requirements of a project's extras, with commas between their names."""
+    known = _table(project, "optional-dependencies", path)
+    names = {canonicalize_name(name): name for name in known}
+    own = canonicalize_name(str(project.get("name", "")))
+    waiting = [extra.strip() for extra in given.split(",") if extra.strip()]
+    lines: list[str] = []
+    for extra in waiting:
+        if canonicalize_name(extra) not in names:
+            raise PackageError(f"{path} has no extra {extra!r}; it has {[*known]}.")
+        for line in _texts(known, names[canonicalize_name(extra)], path):
+            try:
+                found = Requirement(line)
+            except InvalidRequirement:
+                found = None  # it is refused with its reason below
+            # 'all = ["mine[plots]"]': the project's own name stands for its other extras. An index
+            # may have a package of that name that is somebody else's.
+            if found is None or canonicalize_name(found.name) != own:
+                lines.append(line)
+            elif found.marker is None or found.marker.evaluate():
+                waiting += sorted(found.extras - {*waiting})
+    return lines
 
 
 def _table(table: Mapping[str, Any], name: str, path: Path) -> Mapping[str, Any]:

@@ -44,6 +44,22 @@ def test_packages_of_all_places_are_resolved_together(versions, tmp_path) -> Non
     assert found == {"shop": "1.0", "till": "1.0"}
 
 
+def test_an_extra_that_names_others_of_its_project_has_what_these_have(tmp_path) -> None:
+    """And no package of the project's name, which an index may have of somebody else."""
+    project = tmp_path / "pyproject.toml"
+    project.write_text(
+        '[project]\nname = "My_sales"\ndependencies = ["shop"]\n'
+        "[project.optional-dependencies]\n"
+        'all = ["my-sales[More_plots, tables]", "till"]\n'
+        'more-plots = ["my.sales[all]", "axes", "my-sales[old]; python_version < \'3\'"]\n'
+        'tables = ["my-salesroom"]\nold = ["ancient"]\n'
+    )
+    asked = read_requested(Environment(pyproject_file=f"{project}[all]"))
+    assert asked.requirements == ["shop", "till", "axes", "my-salesroom"]
+    with pytest.raises(PackageError, match="has no extra 'none'; it has"):
+        read_requested(Environment(pyproject_file=f"{project}[none]"))
+
+
 def test_a_pyproject_gives_its_dependencies_and_extras(versions, tmp_path) -> None:
     project = tmp_path / "pyproject.toml"
     project.write_text(
