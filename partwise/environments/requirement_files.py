@@ -28,6 +28,7 @@ _SEPARATOR = re.compile(r"\s*=|\s+")
 _EXTRAS = re.compile(r"(?P<path>.+\.toml)(\[(?P<extras>[^\]]*)\])?")
 _SHORT = {"-r": "--requirement", "-c": "--constraint", "-e": "--editable", "-f": "--find-links"}
 _SHORT |= {"-i": "--index-url", "--pypi-url": "--index-url"}
+_ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
 _KEPT = ("--no-binary", "--only-binary")
 
 
@@ -128,7 +129,7 @@ class _Reader:
         path = _path(match["path"] if match else name, Path.cwd())
         try:
             document = tomllib.loads(read_text(path))
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise PackageError(f"The file {str(path)!r} is not TOML: {error}.") from error
         if "project" not in document:
             raise PackageError(
@@ -179,7 +180,7 @@ class _Reader:
         try:
             found = Requirement(text)
             place = found.url or ""
-        except InvalidRequirement as error:
+        except (InvalidRequirement, RecursionError) as error:
             place = text
             if "://" not in text and not _is_local(text):
                 raise PackageError(
@@ -251,7 +252,7 @@ def _lines_of_extras(project: Mapping[str, Any], given: str, path: Path) -> list
         for line in _texts(known, names[canonicalize_name(extra)], path):
             try:
                 found = Requirement(line)
-            except InvalidRequirement:
+            except (InvalidRequirement, RecursionError):
                 found = None  # it is refused with its reason below
             # 'all = ["mine[plots]"]': the project's own name stands for its other extras. An index
             # may have a package of that name that is somebody else's.
@@ -287,7 +288,7 @@ def read_text(path: Path) -> str:
     """Return what a file of the caller's says."""
     try:
         return path.read_text("utf-8-sig")  # editors of Windows begin a file with a mark
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: its name or its text is no text
         reason = getattr(error, "strerror", None) or "it is not text"
         raise PackageError(f"The file {str(path)!r} cannot be read: {reason}.") from error
 
@@ -322,8 +323,8 @@ def _is_local(place: str) -> bool:
     """Whether a place is a file or folder of this machine."""
     scheme, separator, _ = place.partition("://")
     if separator:
-        return scheme.endswith("file")
-    return place.startswith((".", "/", "~", "file:")) or place.endswith((".whl", ".zip", ".tar.gz"))
+        return scheme.lower().endswith("file")
+    return place.startswith((".", "/", "~", "file:")) or place.endswith(_ARCHIVES)
 
 
 def _absolute(place: str, folder: Path) -> str:

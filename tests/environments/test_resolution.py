@@ -108,6 +108,9 @@ def test_the_resolver_says_itself_why_there_is_no_answer(
         ("../dist/mine-1.0-py3-none-any.whl", r"lies on this machine"),
         ("mine-1.0-py3-none-any.whl", r"lies on this machine"),
         ("mine @ file:///srv/mine", "lies on this machine"),
+        ("mine @ FILE:///srv/mine", "lies on this machine"),
+        ("mine-1.0.tgz", "lies on this machine"),
+        pytest.param(f"mine; {5000 * '('}", "is not a requirement: ", id="deep"),
         ("git+file:///srv/mine", "lies on this machine"),
         ("shop >= ", "is not a requirement"),
         ("shop numpy", "is not a requirement"),
@@ -197,6 +200,7 @@ def test_the_address_of_an_option_keeps_all_of_its_signs(between, tmp_path) -> N
     ("text", "words"),
     [
         ("dependencies = [", "is not TOML"),
+        pytest.param(f"dependencies = {5000 * '['}", "is not TOML", id="deep"),
         ("[project]\nname = 'a'\ndynamic = ['dependencies']", "build backend"),
         ("[tool.poetry.dependencies]\npandas = '^2'", "has no .project., which is where"),
         ("project = 'mine'", "project is 'mine', and has to be a table"),
@@ -219,6 +223,11 @@ def test_a_pyproject_that_leaves_things_open_is_refused(text, words, tmp_path) -
     place = f"{tmp_path / 'pyproject.toml'}{'[extra]' if 'extra =' in text else ''}"
     with pytest.raises(PackageError, match=words):
         read_requested(Environment(pyproject_file=place))
+
+
+def test_a_name_that_no_file_can_have_is_refused() -> None:
+    with pytest.raises(PackageError, match="cannot be read: it is not text"):
+        read_requested(Environment(requirements_file="a\0b"))
 
 
 def test_a_rebuilt_wheel_of_the_same_version_is_another_one(wheels, tmp_path) -> None:
