@@ -188,10 +188,11 @@ def _publish(draft: Path, folder: Path, file_name: str, beside: Collection[Path]
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Let no other export move files to the folder meanwhile."""
+    """Let no other export move files to the folder meanwhile, where the file system has locks."""
     opened = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX)
+        with suppress(OSError):
+            fcntl.flock(opened, fcntl.LOCK_EX)
         yield
     finally:
         os.close(opened)

@@ -1,5 +1,7 @@
 """Checkpoints: what is read from a directory, and what is refused because it would be noise."""
 
+import errno
+import fcntl
 import json
 import logging
 import os
@@ -410,3 +412,15 @@ def test_no_file_is_removed_where_no_export_was(tmp_path):
     assert {path.name for path in folder.iterdir()} == {
         *("model.onnx", "config.json", "somebodys.model")
     }
+
+
+def test_files_are_moved_where_a_file_system_has_no_locks(tmp_path, monkeypatch):
+    def flock(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    draft, folder = tmp_path / "draft", tmp_path / "folder"
+    draft.mkdir()
+    (draft / "model.onnx").touch()
+    _publish(draft, folder, "model.onnx", [])
+    assert [path.name for path in folder.iterdir()] == ["model.onnx"]
