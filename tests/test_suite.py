@@ -131,6 +131,17 @@ def test_only_a_test_that_failed_by_itself_is_run_once_more(suite, text, options
         os.kill(int(process), signal.SIGKILL)
 
 
+def test_a_worker_that_died_ends_the_tests(tmp_path) -> None:
+    for number in range(6):
+        text = "import os\ndef test_a(): pass\ndef test_b(): pass\ndef test_c(): pass\n"
+        dies = "def test_dies(): os._exit(1)\ndef test_next(): pass\n" if number == 3 else ""
+        (tmp_path / f"test_{number}.py").write_text(text + dies)
+    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "2"]
+    words += ["-v", "--dist", "loadfile", "-c", str(ROOT / "pyproject.toml"), str(tmp_path)]
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert "worker restarting disabled" in ended.stdout
+
+
 def test_a_test_that_failed_by_itself_is_run_once_more(suite) -> None:
     _, again = suite("def test_fails(): assert 1 == 2\n")
     assert again is not None
