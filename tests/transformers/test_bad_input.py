@@ -227,10 +227,9 @@ def no_room_beyond(size_bytes: int) -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"external_data": "always"}, {"opset": 14}, {"format": "torchscript"}, {"format": "pt2"}],
-)
+# Not of "torchscript" and "pt2": where a write fails, torch (2.13) ends the process when its writer
+# is collected, be it much later.
+@pytest.mark.parametrize("options", [{}, {"external_data": "always"}, {"opset": 14}])
 def test_a_model_that_finds_no_room_leaves_nothing(bert, options):
     """The configuration still fits, and the weights do not."""
     config_bytes = (bert / "tokenizer.json").stat().st_size
