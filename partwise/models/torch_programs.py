@@ -5,12 +5,13 @@ load only what you trust. torch itself is imported when a program is loaded, as 
 """
 
 import importlib
+import io
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import pyarrow as pa
@@ -104,8 +105,11 @@ class Pt2Model:
         import torch
 
         metadata = {METADATA_KEY: self.signature.to_json()}
-        with open(file_path, "wb") as file:  # a name would stand in the file
+        with open(file_path, "wb") as opened:  # a name would stand in the file
+            file = _PatientFile(opened)
             torch.export.save(self.program, file, extra_files=metadata)
+            if file.error is not None:
+                raise file.error
 
     @cached_property
     def _call(self) -> Callable[..., Any]:
@@ -118,6 +122,27 @@ class Pt2Model:
     def predict(self, rows: pa.Table) -> np.ndarray:
         """Return a prediction for each row."""
         return self.signature.predictions(self.run(feeds_of_rows(self.signature, rows)))
+
+
+class _PatientFile(io.BytesIO):
+    """A file on which no write seems to fail; `error` has the first one that did.
+
+    Where a write fails, torch's writer (2.13) writes the end of the file once more as it is
+    collected, at some later time, and ends the process where that fails too.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self.error: OSError | None = None
+        self._file = file
+
+    def write(self, data: Any) -> int:
+        if self.error is None:
+            try:
+                self._file.write(data)
+            except OSError as error:
+                self.error = error
+        return memoryview(data).nbytes
 
 
 @dataclass(frozen=True)
