@@ -41,6 +41,8 @@ POLL_S = 0.05
 GATHER_S = 0.002
 """After an outcome of less work than this, the next ones are let come for as long. In the socket
 they outlive the child: what has come counts, whatever becomes of it meanwhile."""
+MANY = 100
+"""So many partitions take that long at least: of fewer the last would be waited for in vain."""
 HELD_UP_S = 1.0
 """A look at a child that comes so late says that this process was stopped meanwhile."""
 MOST_PROCESSES = 1_000
@@ -157,9 +159,10 @@ class Supervisor:
             gather_s = 0.0
             match message:
                 case Outcome():
-                    gather_s = GATHER_S if message.seconds < GATHER_S else 0.0
                     # In the order of the list that was sent, so it is of the first that waits.
                     waiting.popleft()
+                    if len(waiting) >= MANY and message.seconds < GATHER_S:
+                        gather_s = GATHER_S
                     yield self._complete(message)
                     if message.retired:
                         discard_child()
