@@ -38,6 +38,7 @@ from pydantic import JsonValue, ValidationError
 from partwise.errors import RunBusyError, RunFormatError, StoreError
 from partwise.store.lease_owner import LeaseOwner, held_here
 from partwise.store.store import Store
+from partwise.store.strict_json import parse_json
 
 HEARTBEAT_S = 3.0
 """Time between two moves of the counter, a tenth of the silence that means death."""
@@ -443,14 +444,11 @@ def held_claim(store: Store, run_path: str) -> int:
 
 def read_word(store: Store, run_path: str) -> JsonValue:
     """Return what the process that works on a run said last; None: nothing, or there is none."""
-    number = held_claim(store, run_path)
-    if not number:
-        return None
-    try:
-        found = json.loads(store.read_document(_object(run_path, number, "heartbeat")))
-    except (FileNotFoundError, RunFormatError, ValueError, RecursionError):
-        return None
-    return found.get("word") if isinstance(found, dict) else None
+    if number := held_claim(store, run_path):
+        with contextlib.suppress(FileNotFoundError, RunFormatError, ValueError):
+            found = parse_json(store.read_document(_object(run_path, number, "heartbeat")))
+            return found.get("word") if isinstance(found, dict) else None
+    return None
 
 
 def _newest(store: Store, run_path: str) -> int:
