@@ -322,6 +322,27 @@ def test_a_child_that_is_killed_takes_only_its_partition_along(shard) -> None:
     assert "this is the end" in run.logs("b")
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_child_has_sent_before_its_end_counts_and_is_not_done_again(
+    shard, tmp_path, monkeypatch, seed
+) -> None:
+    """Outcomes of tiny partitions are let come together, and many wait in the socket by then."""
+    # Long enough for a child to end meanwhile.
+    monkeypatch.setattr(supervisor_module, "GATHER_S", 0.1)
+    deadly, ran = set(np.random.default_rng(seed).choice(400, 6, replace=False)), tmp_path / "ran"
+
+    def function(data, context):
+        with ran.open("a") as file:
+            file.write(f"{context.key}\n")
+        if context.key in deadly:
+            os._exit(3)
+
+    table = pa.table({"key": range(400), "value": np.zeros(400)})
+    _, run = shard.run(function, table, max_retries=0)
+    assert sorted(map(int, ran.read_text().split())) == list(range(400))
+    assert statuses(run) == {key: "FAILED" if key in deadly else "DONE" for key in range(400)}
+
+
 def test_one_that_is_killed_again_and_again_has_all_of_its_retries(shard) -> None:
     """Also behind the attempt that it has with the machine to itself."""
 

@@ -41,7 +41,7 @@ POLL_S = 0.05
 GATHER_S = 0.002
 """After an outcome of less work than this, the next ones are let come for as long. In the socket
 they outlive the child: what has come counts, whatever becomes of it meanwhile."""
-MANY = 100
+FEWEST_GATHERED = 100
 """So many partitions take that long at least: of fewer the last would be waited for in vain."""
 HELD_UP_S = 1.0
 """A look at a child that comes so late says that this process was stopped meanwhile."""
@@ -161,7 +161,7 @@ class Supervisor:
                 case Outcome():
                     # In the order of the list that was sent, so it is of the first that waits.
                     waiting.popleft()
-                    if len(waiting) >= MANY and message.seconds < GATHER_S:
+                    if len(waiting) >= FEWEST_GATHERED and message.seconds < GATHER_S:
                         gather_s = GATHER_S
                     yield self._complete(message)
                     if message.retired:
