@@ -382,9 +382,12 @@ def test_dictionaries_in_list_views_are_refused_before_anything_is_written(tmp_p
 def test_default_n_shards_keeps_all_slots_busy_and_shards_small():
     assert default_n_shards(rows=0, size_bytes=0, slots=1) == 8
     assert default_n_shards(rows=1000, size_bytes=10_000, slots=2) == 16
+    assert default_n_shards(rows=8_000, size_bytes=80_000, slots=2) == 20
+    assert default_n_shards(rows=100_000, size_bytes=10**6, slots=2) == 24
+    assert default_n_shards(rows=600_000, size_bytes=6 * 10**6, slots=2) == 30
     assert default_n_shards(rows=10_000_000, size_bytes=8 * 10**8, slots=2) == 64
     assert default_n_shards(rows=None, size_bytes=0, slots=1) == 8
-    assert default_n_shards(rows=None, size_bytes=6 * 10**7, slots=1) == 60
+    assert default_n_shards(rows=None, size_bytes=6 * 10**7, slots=1) == 30
     assert default_n_shards(rows=10**9, size_bytes=2 * 10**10, slots=8) == 298
-    assert default_n_shards(rows=10**9, size_bytes=10**10, slots=100) == 800
+    assert default_n_shards(rows=10**9, size_bytes=10**10, slots=100) == 1200
     assert default_n_shards(rows=10**11, size_bytes=10**15, slots=100_000) == 65_536
