@@ -27,7 +27,10 @@ def for_forms(schema: dict[str, Any]) -> None:
 class FormSettings(Settings):
     """Settings that a form shows and sends, and that are written down as they were given."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=for_forms)
+    # JSON has no infinity, and a tolerance or limit of that size is none.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, json_schema_extra=for_forms
+    )
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Yield what differs from the defaults, as a caller would write it."""

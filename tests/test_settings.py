@@ -18,6 +18,8 @@ from partwise import (
     ScalingConfig,
     XGBoostTrainer,
 )
+from partwise.exports.protocol import Tolerance
+from partwise.form_schema import FormSettings
 from partwise.settings import Settings
 
 KINDS = [
@@ -69,3 +71,26 @@ def test_no_class_of_settings_lets_a_type_error_of_pydantic_through(kind: type) 
 def test_documents_are_validated_without_a_call_of_the_class() -> None:
     assert not HoldoutFraction.__pydantic_custom_init__
     assert HoldoutFraction.model_validate({"fraction": 0.3}) == HoldoutFraction(0.3)
+
+
+ENDLESS = [
+    pytest.param(kind, name, id=f"{kind.__name__}-{name}")
+    for kind in KINDS
+    if issubclass(kind, FormSettings)
+    for name, field in kind.model_fields.items()
+    if "float" in str(field.annotation)
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), ENDLESS)
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), "inf"])
+def test_no_number_of_a_form_is_endless(kind: type[Settings], name: str, value: object) -> None:
+    with pytest.raises(InputError, match=f"{name} ('inf'|inf|nan|'nan'): Input should be"):
+        kind(**{name: value})
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), -1e-9])
+@pytest.mark.parametrize("name", ["atol", "rtol", "scaled", "variation"])
+def test_no_tolerance_of_an_exporter_is_endless_or_negative(name: str, value: float) -> None:
+    with pytest.raises(InputError, match=f"has {name}={value!r}, by which no export could be"):
+        Tolerance(**{"atol": 0.0, "rtol": 0.0, name: value})

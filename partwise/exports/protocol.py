@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
+from partwise.errors import InputError
 from partwise.exports.onnx.tree_ensemble import TreeEnsemble
 from partwise.models.export_options import ExportOptions
 from partwise.models.signature import Feeds, Outputs, Signature
@@ -18,6 +20,9 @@ class Tolerance:
 
     The scale is measured on what the model itself gives for real rows (`proof/scale.py`), so that
     outputs of 1e-13 and of 1e13 are judged alike. `atol` is for outputs whose size is known.
+
+    Raises:
+        InputError: A number is negative, infinite or NaN.
     """
 
     atol: float
@@ -26,6 +31,14 @@ class Tolerance:
     variation: float = 100.0
     """An output that varies between rows by less than so many times what it may differ by proves
     nothing: the export of another model would pass too."""
+
+    def __post_init__(self) -> None:
+        for name in ("atol", "rtol", "scaled", "variation"):
+            if not 0 <= (value := getattr(self, name)) < inf:
+                raise InputError(
+                    f"A tolerance has {name}={value!r}, by which no export could be proved: give "
+                    "a finite number of 0 or more."
+                )
 
     def allowed(self, expected: np.ndarray, scale: np.ndarray) -> np.ndarray:
         """Return for each expected value by how much a given one may differ.
