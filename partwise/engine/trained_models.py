@@ -24,7 +24,7 @@ from partwise.runs.stored_models import MODEL_FILES, ModelSet, model_checksums
 from partwise.shuffle.plan import ShardedRows
 from partwise.shuffle.shared_folder import LARGEST_READ_BYTES
 from partwise.store.store import Store
-from partwise.tables.keys.partition_keys import hash_keys
+from partwise.tables.keys.partition_keys import hash_keys, key_identities
 
 TRAINED_ON = "trained_on"
 """A column that the models of a comparison have as well: the fingerprint of the rows that a model
@@ -48,13 +48,12 @@ def models_by_shard(sets: Sequence[ModelSet], sharded: ShardedRows) -> dict[int,
         if not models.key_columns:
             everywhere.append(_at_level(models.models, level))
             continue
-        hashes = sharded.key_hashes
-        if models.key_columns != sharded.key_columns:
-            hashes = hash_keys(sharded.keys.select([each.name for each in models.key_columns]))
-        rows = pc.index_in(pa.array(hashes), value_set=models.models["hash"])
+        own = sharded.keys.select([each.name for each in models.key_columns])
+        known = sharded.key_hashes if models.key_columns == sharded.key_columns else None
+        rows = pc.index_in(pa.array(key_identities(own, known)), value_set=models.models["hash"])
         found = models.models.take(rows.drop_null())
-        own = pa.array(sharded.key_hashes).filter(rows.is_valid())
-        found = found.set_column(0, "hash", own)
+        hashes = pa.array(sharded.key_hashes).filter(rows.is_valid())
+        found = found.set_column(0, "hash", hashes)
         tables.append(_at_level(found, level))
     by_shard: dict[int, pa.Table] = {}
     if tables:

@@ -29,6 +29,7 @@ from partwise.tables.keys.partition_keys import (
     KeyColumn,
     check_key_classes,
     key_columns,
+    key_identities,
 )
 from partwise.trainers import HoldoutTrainer, resolve_trainer
 from partwise.transformers.collection import KEY, TransformersExport, tabulate
@@ -170,7 +171,9 @@ def prepare_collection(call: TransformersCall, exports: Sequence[TransformersExp
 
 def check_coverage(models: ModelSet, sharded: ShardedRows) -> None:
     """See to it that no model is passed over for want of rows."""
-    here = np.isin(models.models["hash"].to_numpy(), sharded.key_hashes)
+    here = np.isin(
+        models.models["hash"].to_numpy(), key_identities(sharded.keys, sharded.key_hashes)
+    )
     missing = models.models["owner"].filter(pa.array(~here)).to_pylist()
     if missing:
         raise InputError(

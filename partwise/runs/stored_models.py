@@ -14,14 +14,14 @@ from partwise.runs.bundle import CATEGORIES_FILENAME, EXTERNAL_DATA_SUFFIX, SKET
 from partwise.runs.documents import RUN_SCHEME
 from partwise.runs.ledger import ARTIFACT, key_names, with_plain_keys
 from partwise.runs.run import Run
-from partwise.tables.keys.partition_keys import KeyColumn, hash_keys, normalize_keys
+from partwise.tables.keys.partition_keys import KeyColumn, key_identities, normalize_keys
 
 MODEL_FILES = ("model", "weights", "categories", "sketch")
 """The columns of what is kept of a model."""
 
 MODELS = pa.schema(
     [
-        # Of the key that has the model, as `hash_keys` has it; null: all partitions have it.
+        # Of the key that has the model, by `key_identities`; null: all partitions have it.
         pa.field("hash", pa.uint64()),
         pa.field("run_id", pa.string()),
         # Of the run, in which the model stands; null: the newest that is complete.
@@ -113,9 +113,9 @@ def model_set(run: Run, models: pa.Table, *, of_all_rows: bool = False) -> Model
 
 
 def key_hashes(rows: pa.Table, columns: tuple[KeyColumn, ...]) -> pa.Array:
-    """Return the hashes of the keys of a ledger's, or a catalog's, rows."""
+    """Return what the keys of a ledger's, or a catalog's, rows meet those of others by."""
     keys = with_plain_keys(rows.select(key_names(rows.column_names)))
-    return pa.array(hash_keys(normalize_keys(keys, columns)))
+    return pa.array(key_identities(normalize_keys(keys, columns)))
 
 
 def models_of(ledger: pa.Table) -> pa.Table:

@@ -16,7 +16,7 @@ from partwise.errors import IntegrityError
 from partwise.runs.stored_models import MODELS, ModelSet
 from partwise.shuffle.plan import ShardedRows, UnsortedShard
 from partwise.store.store import Store
-from partwise.tables.keys.partition_keys import KeyClass, KeyColumn, hash_keys
+from partwise.tables.keys.partition_keys import KeyClass, KeyColumn, hash_keys, key_identities
 
 REGION = KeyColumn(name="region", key_class=KeyClass.STRING)
 SHOP = KeyColumn(name="shop", key_class=KeyClass.INTEGER)
@@ -68,7 +68,10 @@ def set_of(level: int, columns: tuple[KeyColumn, ...], keys: list[Key]) -> Model
 
 
 def sharded_of(keys: list[Key], n_shards: int) -> ShardedRows:
-    table = keys_of(KEYS, keys)
+    return sharded_of_table(keys_of(KEYS, keys), n_shards)
+
+
+def sharded_of_table(table: pa.Table, n_shards: int) -> ShardedRows:
     hashes = hash_keys(table)
     order = np.argsort(hashes)
     numbers = sorted({int(value) for value in hashes % np.uint64(n_shards)})
@@ -76,9 +79,9 @@ def sharded_of(keys: list[Key], n_shards: int) -> ShardedRows:
         key_columns=KEYS,
         n_shards=n_shards,
         shards=tuple(shard_of(number) for number in numbers),
-        rows=len(keys),
+        rows=table.num_rows,
         key_hashes=hashes[order],
-        key_rows=np.ones(len(keys), np.int64),
+        key_rows=np.ones(table.num_rows, np.int64),
         keys=table.take(pa.array(order)),
         dropped_rows=0,
         schema=table.schema,
@@ -135,6 +138,24 @@ def test_a_partition_has_the_model_of_its_key_at_each_level(sets, keys, n_shards
             for level, at_level in wanted(sets, key):
                 assert models.owner(place, f"run-{level}") == (name_of(level, at_level), None)
             assert models.owner(place, "another") is None
+
+
+@pytest.mark.parametrize(("then", "now"), [(pa.int64(), pa.uint64()), (pa.uint64(), pa.int64())])
+def test_a_key_has_no_model_of_another_one_of_the_same_bits(then, now) -> None:
+    values = {pa.int64(): [1, -1], pa.uint64(): [1, 2**64 - 1]}
+    nowhere = pa.nulls(2, pa.string())
+    theirs = pa.table({"region": nowhere, "shop": pa.array(values[then], then)})
+    rows = [{"run_id": "run", "owner": str(key)} for key in values[then]]
+    models = pa.Table.from_pylist(rows, MODELS)
+    keys = pa.table({"region": nowhere, "shop": pa.array(values[now], now)})
+    sharded = sharded_of_table(keys, 1)
+    for columns in (KEYS, (SHOP,)):
+        names = [column.name for column in columns]
+        hashes = pa.array(key_identities(theirs.select(names)))
+        of_level = models.set_column(0, "hash", hashes)
+        one = ModelSet(name="run://run", key_columns=columns, models=of_level)
+        (found,) = models_by_shard([one], sharded).values()
+        assert found["owner"].to_pylist() == ["1"]
 
 
 def test_the_checksum_of_all_models_tells_their_levels_apart() -> None:

@@ -3,6 +3,7 @@
 # ruff: noqa: DTZ001, RUF001 (times without a zone and odd letters are keys as well)
 
 import datetime as dt
+import itertools
 import math
 import re
 from decimal import Decimal
@@ -25,6 +26,7 @@ from partwise.tables.keys.partition_keys import (
     hash_keys,
     key_bytes,
     key_columns,
+    key_identities,
     key_values,
     normalize_keys,
     partition_id,
@@ -179,6 +181,30 @@ def test_null_is_one_key_in_every_class():
     assert len({hashes(array)[0] for array in arrays}) == 1
     for missing in (None, pd.NaT, pd.NA, np.datetime64("NaT")):
         assert key_bytes(missing, one(KeyClass.STRING)) == b"n" + bytes(8)
+
+
+EITHER_SIGN = st.integers(-(2**63), 2**64 - 1) | st.sampled_from([-1, 2**64 - 1, 2**63, -(2**63)])
+
+
+@given(st.lists(st.tuples(EITHER_SIGN, EITHER_SIGN), min_size=1))
+@example([(-1, 2**64 - 1), (2**64 - 1, -1), (-1, -1), (2**64 - 1, 2**64 - 1)])
+def test_keys_of_two_tables_meet_where_they_are_equal(keys):
+    found = {}
+    for key in keys:
+        kinds = [[pa.int64()] * (v < 2**63) + [pa.uint64()] * (v >= 0) for v in key]
+        for first, second in itertools.product(*kinds):
+            table = pa.table({"a": pa.array([key[0]], first), "b": pa.array([key[1]], second)})
+            found.setdefault(int(key_identities(table)[0]), set()).add(key)
+    assert sorted(map(list, found.values())) == sorted([key] for key in set(keys))
+
+
+def test_integers_beyond_int64_meet_no_null():
+    column = pa.chunked_array(
+        [pa.array([2**63, None, 1], pa.uint64()), pa.array([None], pa.uint64())]
+    )
+    table = pa.table({"k": column})
+    changed = key_identities(table) != hash_keys(table)
+    assert changed.tolist() == [True, False, False, False]
 
 
 def test_the_hash_is_frozen():

@@ -66,7 +66,11 @@ class SegmentWriter:
 
     def carry(self, table: pa.Table) -> None:
         """Add ledger rows of earlier generations; their column `generation` tells them apart."""
-        self._carried.append(table)
+        # A key column may have another width, unit or sign than when these rows were written; but
+        # these keys are among those of today.
+        types = [*self._keys.schema.types, *table.schema.types[self._keys.num_columns :]]
+        names = zip(table.column_names, types, strict=True)
+        self._carried.append(table.cast(pa.schema(list(names))))
 
     @property
     def is_due(self) -> bool:
@@ -139,7 +143,6 @@ class SegmentWriter:
         if self._rows:
             keys = self._keys.take(pa.array(self._indices, pa.int64()))
             tables.insert(0, segment_table(keys, self._rows))
-        # A key column may have another width or unit than when the carried rows were written.
         ledger = pa.concat_tables(tables, promote_options="permissive")
         path = run_path(run_id, self._name("ledger", "parquet"))
         store.create(path, write_segment(store, ledger, path, is_signed=is_signed))

@@ -48,6 +48,7 @@ __all__ = [
     "hash_keys",
     "key_bytes",
     "key_columns",
+    "key_identities",
     "key_values",
     "normalize_keys",
     "partition_id",
@@ -166,6 +167,23 @@ def hash_keys(normalized: pa.RecordBatch | pa.Table) -> np.ndarray:
     if total is None:
         raise ColumnError("Keys without a column cannot be hashed: name at least one.")
     return total
+
+
+def key_identities(
+    normalized: pa.RecordBatch | pa.Table, hashes: np.ndarray | None = None
+) -> np.ndarray:
+    """Return what keys of two tables meet by, equal where the keys are: uint64, shape (n,).
+
+    Within a table, whose integers have one type, that is their hash. It looks at 64 bits, and those
+    of -1 and of 2**64 - 1 are the same. `hashes` are those of the keys, where they are known.
+    """
+    identities = hash_keys(normalized) if hashes is None else hashes.copy()
+    for place, column in enumerate(normalized.columns, start=1):
+        if column.type == pa.uint64():
+            beyond = pc.greater_equal(column, pa.scalar(2**63, pa.uint64()))
+            rows = np.flatnonzero(pc.fill_null(beyond, False).to_numpy(zero_copy_only=False))
+            identities[rows] = mix(identities[rows] ^ np.uint64(place))
+    return identities
 
 
 def rows_by_key(normalized: pa.RecordBatch | pa.Table) -> list[tuple[Key, np.ndarray]]:
