@@ -142,7 +142,7 @@ def _place(row: dict[str, Any]) -> Place:
 def open_level(
     reference: str, store: Store, form: Format, serde: ModelSerde | None
 ) -> tuple[Level, Catalog | Run]:
-    """Open what a reference names, and return the catalog or run itself as well.
+    """Open what a reference names, and return the catalog or run that has the models as well.
 
     Args:
         reference: catalog://NAME, catalog://NAME@VERSION or run://ID.
@@ -162,8 +162,10 @@ def open_level(
         level = _level_of_catalog(source, form)
     else:
         source = Run.open(reference.removeprefix(RUN_SCHEME), store)
+        if form == "onnx":
+            source = Run.open(find_exports(source, form).run_id, store)
         # A handle keeps its ledger, which may be large; pages read it once somebody looks.
-        level = _level_of_run(copy(source), form)
+        level = _level_of_run(copy(source))
     if not len(level):
         raise ModelNotFoundError(
             f"{level.reference} has no model in the format {form!r}"
@@ -192,16 +194,15 @@ def _level_of_catalog(catalog: Catalog, form: Format) -> Level:
     )
 
 
-def _level_of_run(run: Run, form: Format) -> Level:
+def _level_of_run(run: Run) -> Level:
     is_one = has_one_model(run)
-    found = find_exports(run, form) if form == "onnx" else run
-    check_has_models(found, takes_exports=True)
-    models = model_set(found, models_of(ledger_of_models(found)), of_all_rows=is_one)
+    check_has_models(run, takes_exports=True)
+    models = model_set(run, models_of(ledger_of_models(run)), of_all_rows=is_one)
     names = models.models["owner"]
     return Level(
         store=run.store,
         reference=models.name,
-        version=found.generation if found.shown is None else found.shown.generation,
+        version=run.generation if run.shown is None else run.shown.generation,
         key_columns=models.key_columns,
         partition_ids=pa.chunked_array([[rows.OF_ALL]]) if is_one and len(names) else names,
         models=models.models,

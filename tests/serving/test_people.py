@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import subprocess
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -15,8 +16,10 @@ import pyarrow as pa
 import pytest
 
 from partwise.catalogs.catalog import Catalog
-from partwise.serving.champions import MOST_KEYS
+from partwise.serving.champions import MOST_KEYS, Champions
+from partwise.serving.served import PredictorOptions, open_served
 from partwise.store.store import Store
+from tests.run_maker import RunMaker
 from tests.serving.catalogs import API_KEY, promote_scales, serving
 
 HOSTILE = (
@@ -138,6 +141,28 @@ def test_a_run_has_keys_and_no_history(store):
         assert one(url, "store-001")["champion"]["run_id"] == "night-2"
         assert asked(url, "/keys/history?key=store-001") == {"n_versions": 0, "versions": []}
         assert asked(url, "/openapi.json")["info"]["title"].startswith("night-2")
+
+
+def test_of_a_run_that_is_served_as_onnx_the_run_of_its_exports_is_shown(tmp_path):
+    store = Store.of(tmp_path)
+    made = (("b", "DONE", 2.0), ("a", "DONE", 1.0))
+    for run_id, kind, serde, done in [
+        ("night", "train", "", made),
+        ("as-onnx", "export", "onnx", made[1:]),
+    ]:
+        maker = RunMaker(store, run_id, kind, serde)
+        maker.identity = replace(maker.identity, models=("run://night",) * (kind == "export"))
+        for _ in done:
+            maker.begin(on_existing="overwrite")
+            maker.commit(*done)
+            maker.end(len(done))
+    served = open_served("run://night", store, PredictorOptions())
+    shown = Champions("night", served.source)
+    keys = shown.like()
+    assert keys["reference"] == served.reference == "run://as-onnx"
+    assert [key["text"] for key in keys["keys"]] == ["a"]
+    champion = shown.one("a")["champion"]
+    assert (champion["run_id"], champion["generation"]) == ("as-onnx", served.version)
 
 
 def test_a_run_that_is_overwritten_is_shown_as_it_is_served(tmp_path):
