@@ -263,6 +263,10 @@ class CanonicalEncoder:
             values = values.array
         if isinstance(values, pd.Categorical):
             return frame("values", *head, self.encode(values.dtype), self.encode(values.codes))
+        if head[0] == "object":
+            # For Arrow these are the same null as NaN, and code can tell them apart.
+            nulls = {n: str(each) for n, each in enumerate(values) if each is None or each is pd.NA}
+            head += [self.encode(nulls)] if nulls else []
         try:
             return frame("values", *head, *_column_digests(pa.array(values, from_pandas=True)))
         except (pa.ArrowException, TypeError, ValueError):

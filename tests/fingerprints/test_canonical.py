@@ -95,6 +95,8 @@ DISTINCT = [
     *[pd.Series(["a"], dtype="category"), pd.Series([[1], {"a": 2}]), pd.Index([1])],
     *[pd.MultiIndex.from_tuples([(1, "a")]), pd.Timestamp(DAY), pd.Timestamp(DAY, tz="UTC")],
     *[pd.Timestamp(1), pd.Timedelta(1), pd.NaT, pd.NA, pd.Period("2026-01"), pd.Interval(0, 1)],
+    *[pd.Series(["x", null], dtype=object) for null in (None, float("nan"), pd.NA, pd.NaT)],
+    *[pd.Index([None, None], dtype=object), pd.Index([None, float("nan")], dtype=object)],
     *[pl.DataFrame({"a": [1]}), pl.Series("a", [1]), pl.Series("b", [1])],
 ]
 
