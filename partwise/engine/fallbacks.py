@@ -41,7 +41,9 @@ def fall_back(
         An array, or a Skip where the trainer has too few rows.
     """
     if isinstance(fallback, Constant):
-        return np.full(data.to_arrow().num_rows, fallback.value)
+        # As objects, texts keep zeros at their end.
+        kind = object if isinstance(fallback.value, str) else None
+        return np.array([fallback.value], kind).repeat(data.to_arrow().num_rows)
     # Children that use no trainer load none.
     from partwise.trainers.predict import default_predict
 

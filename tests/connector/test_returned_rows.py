@@ -367,6 +367,21 @@ def test_views_of_text_and_bytes_are_kept_as_plain_columns() -> None:
     assert found.take([2, 0]).to_pylist() == [outcome.to_pylist()[place] for place in (2, 0)]
 
 
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (np.array(["a\0b", "\0c"]), pa.string()),
+        (np.array([b"a\0b", b"\0c"]), pa.binary()),
+        (np.array(["a\0b"], ">U3"), pa.string()),
+        (np.array([], "U1"), pa.string()),
+    ],
+)
+def test_zeros_within_numpy_s_texts_and_bytes_are_kept(values, kind) -> None:
+    made = returned_table(values, "p")["p"]
+    assert made.combine_chunks() == pa.array(values.tolist(), kind)
+    assert returned_table({"p": values}, "p")["p"] == made
+
+
 @pytest.mark.parametrize("values", [[b"a\0", b"\0\0", b""], ["a\0", "\0", "b"], (np.str_("a\0"),)])
 def test_zeros_at_the_end_of_a_list_s_texts_and_bytes_are_kept(values) -> None:
     """As a digest in 256 has one there."""

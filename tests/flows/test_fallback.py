@@ -6,7 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from partwise.engine.fallbacks import Constant
+from partwise.connector.data_connector import DataConnector
+from partwise.connector.returned_rows import returned_table
+from partwise.engine.fallbacks import Constant, fall_back
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError
 from partwise.flows import run_inference, train_models
@@ -62,6 +64,14 @@ def answers(run: Run) -> list[tuple[object, ...]]:
     rows = run.predictions().sort_by("row")
     names = ("prediction", "model_run", "model_key", "model_level")
     return list(zip(*(rows[name].to_pylist() for name in names), strict=True))
+
+
+@pytest.mark.parametrize("value", ["a\0", "a\0b", 7, 0.5, True])
+def test_a_constant_is_predicted_as_it_is(value) -> None:
+    predicted = fall_back(Constant(value), DataConnector(pa.table({"x": [1, 2]})), None)
+    made = returned_table(predicted, "prediction")["prediction"].to_pylist()
+    assert made == [value] * 2
+    assert type(made[0]) is type(value)
 
 
 def test_each_partition_is_answered_by_the_first_level_that_has_a_model(
