@@ -41,7 +41,8 @@ class PredictorOptions:
         """Refuse what could not be used.
 
         Raises:
-            InputError: There is no such format, or a number stands before the end of the fallback.
+            InputError: There is no such format, a number stands before the end of the fallback, or
+                what ends it is none that can be predicted.
         """
         if self.format not in ("onnx", "native"):
             raise InputError(f'format={self.format!r}: it can be "onnx" or "native".')
@@ -53,6 +54,13 @@ class PredictorOptions:
                 f"fallback has {numbers[0]!r} before its end: that answers for every row, so that "
                 "nothing after it is ever asked."
             )
+        try:
+            _ = self.constant
+        except (OverflowError, TypeError, ValueError) as error:
+            raise InputError(
+                f"fallback ends with a {type(self.fallback[-1]).__name__} that cannot be "
+                f"predicted: {error}. Give a number that is a double, or leave it out."
+            ) from error
 
     @property
     def levels(self) -> list[str]:

@@ -237,6 +237,11 @@ def test_exports_are_quiet(tmp_path, capfd, caplog):
         (lambda x: {}, "returns nothing"),
         (lambda x: x.bfloat16(), "is torch.bfloat16: cast it"),
         (lambda x: torch.complex(x, x), "is complex"),
+        (
+            lambda x: torch.nested.nested_tensor([x, x], layout=torch.jagged),
+            "is a nested or sparse tensor",
+        ),
+        (lambda x: x.to_sparse(), r"is a nested or sparse tensor, of torch\.sparse_coo"),
         (lambda x: torch.complex(x, x).conj(), "is complex"),
         (lambda x: 1 / 0, "does not run on 1 rows .*division by zero"),
     ],

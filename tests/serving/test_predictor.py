@@ -33,7 +33,7 @@ from partwise.serving.plain_json import render_json
 from partwise.serving.predictor import Predictor
 from partwise.serving.protocol import InferRequest, render_infer_response
 from partwise.serving.questions import Question
-from partwise.serving.served import open_served
+from partwise.serving.served import PredictorOptions, open_served
 from tests.one_catalog import promote
 from tests.serving.constants import Constants, Typed, predictor, train
 
@@ -301,6 +301,9 @@ def test_levels_are_asked_in_turn_and_the_answer_says_which(local_store) -> None
         predictor(local_store, "catalog://regions", fallback=("run://pairs",))
     with pytest.raises(InputError, match="before its end"):
         predictor(local_store, fallback=(0.5, "catalog://regions"))
+    for wrong, reason in [(10**400, "a int that .* too large"), ([1], "a list that .* not 'list'")]:
+        with pytest.raises(InputError, match=f"fallback ends with {reason}"):
+            PredictorOptions(fallback=("catalog://regions", wrong))
 
 
 def test_a_model_that_cannot_be_read_is_the_next_level_s_or_an_error(one) -> None:

@@ -65,6 +65,11 @@ def named_outputs(found: Any) -> dict[str, Any]:
                 f"The module's output {name!r} is a {type(value).__name__}: a module that is "
                 "exported returns a tensor, or a tuple or mapping of tensors."
             )
+        if value.is_nested or value.layout != torch.strided:
+            raise ExportRefusedError(
+                f"The module's output {name!r} is a nested or sparse tensor, of {value.layout}: "
+                "return a dense one, as to_padded_tensor or to_dense makes it."
+            )
     if not outputs:
         raise ExportRefusedError("The module returns nothing: it has to return a tensor.")
     return outputs
