@@ -70,6 +70,18 @@ def make_joined() -> Any:
     return keras.Model([shop, day], outputs)
 
 
+def make_mapped() -> Any:
+    """Inputs whose names are not the keys that they have in a mapping, nor in their order."""
+    given = {"y": keras.Input((3,), name="a"), "x": keras.Input((3,), name="b")}
+    return keras.Model(given, layers.Dense(1)(10 * given["y"] + given["x"]))
+
+
+def make_nested() -> Any:
+    parts = {name: keras.Input((3,), name=name) for name in ("v", "u")}
+    rest = keras.Input((3,), name="rest")
+    return keras.Model({"parts": parts, "more": rest}, layers.Dense(1)(parts["u"] + 9 * rest))
+
+
 def make_normalized() -> Any:
     scaled = layers.Normalization()
     scaled.adapt(np.linspace(-2, 5, 60, dtype=np.float32).reshape(20, 3))

@@ -124,6 +124,26 @@ def test_models_come_out_right_on_any_number_of_rows(name, count, exports):
     exports[name].check(take_rows(exports[name].feeds, count))
 
 
+@pytest.mark.filterwarnings("ignore:When providing `inputs` as a dict:UserWarning")
+def test_inputs_of_a_mapping_are_those_of_their_names(tmp_path):
+    first, second, third = models.numbers(5, 3), models.numbers(5, 3), models.numbers(5, 3)
+    mapped, nested = models.make_mapped(), models.make_nested()
+    wanted = mapped({"y": first, "x": second}).numpy()
+    for feeds in ({"a": first, "b": second}, {"x": second, "y": first}):
+        exported = export(mapped, feeds, tmp_path / "model.onnx")
+        exported.check(feeds)
+        found = OnnxModel.from_file(str(exported.path)).run(feeds)["output"]
+        np.testing.assert_allclose(found, wanted, 1e-5, 1e-4)
+    exported = export(nested, {"u": first, "rest": second, "v": third}, tmp_path / "nested.onnx")
+    wanted = nested({"parts": {"u": first, "v": third}, "more": second}).numpy()
+    found = OnnxModel.from_file(str(exported.path)).run(exported.feeds)["output"]
+    np.testing.assert_allclose(found, wanted, 1e-5, 1e-4)
+    for model, names in ((mapped, "'y', 'x'"), (nested, "'rest', 'u', 'v'")):
+        feeds = dict.fromkeys(["p", "q", "r"][: 2 + (model is nested)], first)
+        with pytest.raises(ExportRefusedError, match=rf"has the inputs \[{names}\]; those given"):
+            export(model, feeds, tmp_path / "other.onnx")
+
+
 @pytest.mark.parametrize("name", ["recurrent", "embedding", "attention"])
 def test_sequences_may_have_any_length(name, exports):
     exported = exports[name]

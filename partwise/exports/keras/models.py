@@ -73,18 +73,19 @@ def _caller_of_functional(
 ) -> Callable[[Sequence[Any]], Any]:
     from keras import tree
 
-    own = (
-        list(structure)
-        if isinstance(structure, dict)
-        else [each.name for each in tree.flatten(structure)]
-    )
-    if isinstance(structure, dict) and set(own) == set(names):
+    if isinstance(structure, dict) and set(structure) == set(names):
         return lambda inputs: model(dict(zip(names, inputs, strict=True)), training=False)
-    if len(own) != len(names):
+    own = [each.name for each in tree.flatten(structure)]
+    is_named = set(own) == set(names)
+    # Keras sorts the inputs of a mapping by their keys: no order is the one that is meant.
+    is_unordered = isinstance(structure, dict) and len(own) > 1
+    if len(own) != len(names) or (is_unordered and not is_named):
+        flat = isinstance(structure, dict) and len(structure) == len(own)
         raise ExportRefusedError(
-            f"{type_name(model)} has the inputs {own}; those given are {list(names)}."
+            f"{type_name(model)} has the inputs {list(structure) if flat else own}; those given "
+            f"are {list(names)}."
         )
-    places = [names.index(name) for name in own] if set(own) == set(names) else range(len(own))
+    places = [names.index(name) for name in own] if is_named else range(len(own))
     return lambda inputs: model(
         tree.pack_sequence_as(structure, [inputs[place] for place in places]), training=False
     )
