@@ -3,6 +3,7 @@
 import csv
 import datetime as dt
 import io
+import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from difflib import get_close_matches
@@ -198,7 +199,9 @@ def reason(error: BaseException) -> str:
     """Return the line that says what went wrong at the root, which libraries wrap in advice."""
     while error.__cause__ is not None:
         error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # Keras makes its own bold, for a terminal.
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     # What Keras and TensorFlow put before it.
     lines = [line for line in lines if not line.startswith(("Exception encountered", "in user"))]
     return (lines[0] if lines else type(error).__name__).rstrip(".") + "."

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from partwise.formatting import duration, number, plain_value, size
+from partwise.formatting import duration, number, plain_value, reason, size
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,13 @@ def test_a_time_is_no_number_of_json(value):
     assert plain_value(np.int64(5)) == plain_value(np.array(5)) == 5
     with pytest.raises(TypeError, match=r"JSON holds no (datetime|timedelta)64"):
         plain_value(value)
+
+
+def test_a_reason_is_the_line_of_the_root_without_what_makes_it_bold():
+    said = (
+        "Exception encountered when calling Dense.call().\n\n\x1b[1mNo batch of 3.\x1b[0m\n\nwith x"
+    )
+    outer = ValueError("advice")
+    outer.__cause__ = ValueError(said)
+    assert reason(outer) == "No batch of 3."
+    assert reason(ValueError()) == "ValueError."
