@@ -16,7 +16,6 @@ from partwise.errors import ExportRefusedError
 from partwise.exports.keras.description import describe_model, other_sizes
 from partwise.exports.keras.models import (
     backend_of,
-    caller_of,
     named_outputs,
     predict_with,
     silence,
@@ -28,6 +27,7 @@ from partwise.exports.onnx.quantization import lower_precision, optimize
 from partwise.exports.protocol import ModelDescription
 from partwise.exports.torch.description import describe_module
 from partwise.exports.torch.exporter import TorchOnnxExporter
+from partwise.exports.torch.keras_calls import caller_of
 from partwise.exports.torch.modules import weights_of
 from partwise.models.export_options import ExportOptions, refuse_native_options
 from partwise.models.onnx_files import OnnxContent, open_session, save_onnx

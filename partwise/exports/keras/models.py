@@ -1,8 +1,7 @@
 """Keras models as what exporters need: named inputs, outputs by name, rows as the first axis."""
 
-import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, cast
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from partwise.errors import ExportRefusedError
 from partwise.exports.quiet import quietly
+from partwise.exports.torch.keras_calls import caller_of, is_sequential
 from partwise.exports.torch.modules import run_module
 from partwise.models.signature import Feeds, Outputs, Signature, type_name
 
@@ -45,65 +45,13 @@ def backend_of(model: Any) -> Literal["tensorflow", "torch"]:
     return cast('Literal["tensorflow", "torch"]', name)
 
 
-def caller_of(model: Any, signature: Signature) -> Callable[[Sequence[Any]], Any]:
-    """Return a function of the signature's inputs, in order, that calls the model for inference."""
-    from keras import ops
-
-    if signature.layout == "columns":
-        return lambda columns: model(ops.concatenate(columns, axis=1), training=False)
-    names = [tensor.name for tensor in signature.inputs]
-    structure = getattr(model, "_inputs_struct", None)  # of functional models alone
-    if structure is not None:
-        return _caller_of_functional(model, structure, names)
-    taken = inspect.signature(model.call).parameters
-    if not hasattr(model, "layers") or _is_sequential(model) or len(names) == 1:
-        if len(names) != 1:
-            raise ExportRefusedError(
-                f"{type_name(model)} has one input; the inputs given are {names}."
-            )
-        return lambda inputs: model(inputs[0], training=False)
-    if all(name in taken for name in names):
-        return lambda inputs: model(**dict(zip(names, inputs, strict=True)), training=False)
-    # What a method `call(self, inputs)` of several inputs takes.
-    return lambda inputs: model(dict(zip(names, inputs, strict=True)), training=False)
-
-
-def _caller_of_functional(
-    model: Any, structure: Any, names: Sequence[str]
-) -> Callable[[Sequence[Any]], Any]:
-    from keras import tree
-
-    if isinstance(structure, dict) and set(structure) == set(names):
-        return lambda inputs: model(dict(zip(names, inputs, strict=True)), training=False)
-    own = [each.name for each in tree.flatten(structure)]
-    is_named = set(own) == set(names)
-    # Keras sorts the inputs of a mapping by their keys: no order is the one that is meant.
-    is_unordered = isinstance(structure, dict) and len(own) > 1
-    if len(own) != len(names) or (is_unordered and not is_named):
-        flat = isinstance(structure, dict) and len(structure) == len(own)
-        raise ExportRefusedError(
-            f"{type_name(model)} has the inputs {list(structure) if flat else own}; those given "
-            f"are {list(names)}."
-        )
-    places = [names.index(name) for name in own] if is_named else range(len(own))
-    return lambda inputs: model(
-        tree.pack_sequence_as(structure, [inputs[place] for place in places]), training=False
-    )
-
-
-def _is_sequential(model: Any) -> bool:
-    import keras
-
-    return isinstance(model, keras.Sequential)
-
-
 def input_shapes(model: Any, names: Sequence[str]) -> list[tuple[int | None, ...]]:
     """Return the shapes that a model declares for inputs of these names; some declare none."""
     from keras import tree
 
     structure = getattr(model, "_inputs_struct", None)
     if structure is None:
-        declared = getattr(model, "inputs", None) if _is_sequential(model) else None
+        declared = getattr(model, "inputs", None) if is_sequential(model) else None
         return [tuple(each.shape) for each in declared or ()]
     if isinstance(structure, dict) and set(structure) == set(names):
         return [tuple(structure[name].shape) for name in names]

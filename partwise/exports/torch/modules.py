@@ -4,6 +4,7 @@ What torch.onnx.export, torch.jit.trace, torch.export.export and Neuron's trace 
 """
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from partwise.errors import ExportRefusedError
+from partwise.exports.torch import keras_calls
 from partwise.exports.torch.folded_weights import folded_weights
 from partwise.models.signature import Feeds, Outputs, Signature
 from partwise.models.torch_programs import run_program
@@ -21,6 +23,11 @@ def caller_of(model: Any, signature: Signature) -> Callable[..., Any]:
     """Return a function of the signature's inputs, as tensors in order, that calls the module."""
     import torch
 
+    keras = sys.modules.get("keras")
+    if keras is not None and isinstance(model, keras.Model):
+        # As a module, its forward says nothing of its inputs.
+        call = keras_calls.caller_of(model, signature)
+        return lambda *inputs: call(inputs)
     if signature.layout == "columns":
         return lambda *columns: model(torch.cat(columns, dim=1))
     names = [tensor.name for tensor in signature.inputs]
