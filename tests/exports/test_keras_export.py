@@ -144,6 +144,16 @@ def test_inputs_of_a_mapping_are_those_of_their_names(tmp_path):
             export(model, feeds, tmp_path / "other.onnx")
 
 
+def test_inputs_of_a_call_of_several_go_by_their_order_under_other_names(tmp_path):
+    model, first, second = models.make_difference(), models.numbers(5, 3), models.numbers(5, 3)
+    exported = export(model, {"p": first, "q": second}, tmp_path / "model.onnx")
+    exported.check(exported.feeds)
+    found = OnnxModel.from_file(str(exported.path)).run(exported.feeds)["output_0"]
+    np.testing.assert_allclose(found, model(first, second)[0].numpy(), 1e-5, 1e-4)
+    with pytest.raises(ExportRefusedError, match="does not run on 1 rows"):
+        export(model, {"p": first, "left": second}, tmp_path / "other.onnx")
+
+
 @pytest.mark.parametrize("name", ["recurrent", "embedding", "attention"])
 def test_sequences_may_have_any_length(name, exports):
     exported = exports[name]
@@ -341,6 +351,7 @@ cases = [
     (one, {"x": eye}, lambda: one(eye, training=False)),
     (two, {"b": eye, "a": 5 * eye}, lambda: two([5 * eye, eye])),
     (Difference(), {"right": eye, "left": 5 * eye}, lambda: cases[2][0](5 * eye, eye)[0]),
+    (Difference(), {"p": eye, "q": 5 * eye}, lambda: cases[3][0](eye, 5 * eye)[0]),
 ]
 print(keras.backend.backend())
 for model, feeds, direct in cases:
@@ -364,4 +375,4 @@ def test_models_on_the_backend_torch_go_the_way_of_its_modules(tmp_path):
         timeout=300,
     )
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.split() == ["torch", *["True"] * 6, "False"]
+    assert ran.stdout.split() == ["torch", *["True"] * 8, "False"]

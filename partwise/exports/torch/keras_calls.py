@@ -27,6 +27,10 @@ def caller_of(model: Any, signature: Signature) -> Callable[[Sequence[Any]], Any
         return lambda inputs: model(inputs[0], training=False)
     if all(name in taken for name in names):
         return lambda inputs: model(**dict(zip(names, inputs, strict=True)), training=False)
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    own = [each for each in taken.values() if each.kind in by_place and each.default is each.empty]
+    if len(own) == len(names) and not set(names) & set(taken):
+        return lambda inputs: model(*inputs, training=False)
     # What a method `call(self, inputs)` of several inputs takes.
     return lambda inputs: model(dict(zip(names, inputs, strict=True)), training=False)
 
