@@ -38,7 +38,8 @@ def carries_out(statement: str) -> bool:
     """Return whether the session there knows what to do at a statement of SQL."""
     statements = importlib.import_module(f"{PACKAGE}.snowflake.snowpark.statements")
     try:
-        statements.statement(statement)
+        # Of each question mark the value comes later.
+        statements.statement(statement, [None] * statement.count("?"))
     except InputError:
         return False
     return True

@@ -252,7 +252,11 @@ def test_what_the_layer_has_is_told_from_what_it_lacks_or_refuses():
 
 
 STATEMENTS = {
-    'session.sql("SELECT AVG(A) FROM T GROUP BY B")': False,
+    'session.sql("SELECT AVG(A) FROM T GROUP BY B")': True,
+    'session.sql("SELECT A FROM T WHERE B = ?", [b]).collect()': True,
+    'session.sql(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM T")': True,
+    'session.sql("SELECT HASH(A) FROM T")': False,
+    'session.sql("CREATE VIEW V AS SELECT A FROM T")': False,
     'session.sql(f"DROP TABLE IF EXISTS {name}").collect()': True,
     "session.sql(text)": False,
 }

@@ -235,7 +235,6 @@ def test_statements_of_the_samples(session: Session, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     "query",
     [
-        "SELECT A FROM t",
         "DROP TABLE t; DROP TABLE u",
         "REMOVE @s/../../x",
         "COPY INTO t FROM @s",
@@ -244,7 +243,7 @@ def test_statements_of_the_samples(session: Session, capsys: pytest.CaptureFixtu
     ],
 )
 def test_other_statements_are_refused(session: Session, query: str) -> None:
-    with pytest.raises(InputError, match=r"Compute it in pandas|write @STAGE"):
+    with pytest.raises(InputError, match=r"compute it in pandas|write @STAGE"):
         session.sql(query).collect()
 
 

@@ -111,13 +111,17 @@ class Session(Partial):
         folder = self.table_folder(name if isinstance(name, str) else ".".join(name))
         return DataFrame(lambda: read_table(folder), self)
 
-    def sql(self, query: str) -> DataFrame:
+    def sql(self, query: str, params: Sequence[Any] | None = None) -> DataFrame:
         """Return the result of a statement, which is carried out when it is asked for.
 
+        Args:
+            query: The statement.
+            params: The values of its question marks.
+
         Raises:
-            InputError: The statement is none of the few that are known.
+            InputError: The statement is none of those that are known.
         """
-        carry_out = statement(query)
+        carry_out = statement(query, params or ())
         return DataFrame(lambda: carry_out(self), self)
 
     def create_dataframe(self, data: Any, schema: Sequence[str] | None = None) -> DataFrame:

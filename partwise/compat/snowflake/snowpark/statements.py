@@ -1,10 +1,10 @@
-"""The few statements of SQL that samples use; each is recognised as a whole, or refused."""
+"""Statements of SQL: those of stages are recognised as a whole, and queries left to DuckDB."""
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from partwise.compat.snowflake.snowpark.identifiers import NAME, PART, stored
+from partwise.compat.snowflake.snowpark.queries import answer
 from partwise.compat.snowflake.snowpark.tables import read_table
 from partwise.errors import ColumnError, InputError
 from partwise.tables.dictionaries import comparable
@@ -26,7 +27,7 @@ _PLACE = rf"(?P<place>@{_STAGE_NAME}(?:/[\w.=% -]+)*/?)"
 _TABLE = rf"(?P<table>{NAME})"
 
 
-def statement(query: str) -> Callable[["Session"], pa.Table]:
+def statement(query: str, params: Sequence[Any] = ()) -> Callable[["Session"], pa.Table]:
     """Return what carries out a statement.
 
     Raises:
@@ -37,10 +38,7 @@ def statement(query: str) -> Callable[["Session"], pa.Table]:
         if found := re.fullmatch(pattern, text, re.IGNORECASE):
             words = {name: value for name, value in found.groupdict().items() if value}
             return lambda session: carry_out(session, words)
-    raise InputError(
-        f"The statement {text[:200]!r} cannot be carried out. {_WHAT_IS_KNOWN} Compute it in "
-        "pandas, with session.table(name).to_pandas(), or write its result as Parquet files."
-    )
+    return answer(query, params)
 
 
 def _done(text: str) -> pa.Table:
@@ -142,10 +140,6 @@ def _count(session: "Session", words: dict[str, str]) -> pa.Table:
     return pa.table({"COUNT(*)": [len(read_table(session.table_folder(words["table"])))]})
 
 
-_WHAT_IS_KNOWN = (
-    "partwise knows CREATE STAGE, DATABASE or SCHEMA; DROP STAGE or TABLE; USE; LIST and REMOVE; "
-    "COPY INTO a stage from a table as Parquet; SELECT * or COUNT(*) of a whole table."
-)
 _IF_EXISTS = "(?P<if_exists>IF EXISTS )?"
 _KNOWN: dict[str, Callable[["Session", dict[str, str]], pa.Table]] = {
     rf"CREATE STAGE (?:IF NOT EXISTS )?{_STAGE}": _create_stage,
