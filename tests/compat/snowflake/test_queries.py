@@ -56,7 +56,8 @@ def answer(session: Session, query: str, params: list[Any] | None = None) -> lis
         # Nulls are largest.
         ("select a from t order by a desc", "A", [(None,), (2,), (2,), (1,)]),
         ("select x from t order by x limit 2 offset 2", "X", [(30,), (None,)]),
-        ("select max_by(x, a) m from t where x < 30", "M", [(10,)]),
+        ("select percentile_cont(0.25) within group (order by x desc) p from t", "P", [(20.0,)]),
+        ("select decode(a, null, 'none', 1, 'one') d from t where x = 0", "D", [("none",)]),
         (
             "select x from t qualify row_number() over (partition by a order by x desc) = 1 "
             "order by 1 nulls first",
@@ -135,6 +136,9 @@ def test_queries_are_answered_as_there(
         ("select uniform(1, 3, 7)", "RANDOM.. without a seed"),
         ("select random(7)", "what a seed draws"),
         ("select count(t.*) from t", "rows without a null are counted there"),
+        # DuckDB leaves out rows of which the value is null.
+        ("select max_by(x, a) from t", "MAX_BY.x, a. is not among"),
+        ("select * from values (1), ('2.5')", "are texts and numbers"),
         ("select hash(a) from t", r"HASH\(a\) is not among what is known here"),
         ("select array_agg(a), object_construct('a', 1) from t", "is not among what is known"),
         ("select $1 from values (1)", r"\$1 is not among"),
@@ -190,6 +194,9 @@ def test_parameters_come_in_the_order_of_the_text(session: Session) -> None:
     assert answer(session, query, ["it's ?", 0.1, 1, 1, 5]) == [(1, "it's ?", 0.1)]
     dates = [dt.date(2021, 2, 1), None, True]
     assert answer(session, "select x from t where d = ? and ? is null and ?", dates) == [(30,)]
+    assert answer(session, "select x-? d, ? t from t where x = 0", [-1, "a\\nb\n"]) == [
+        (1, "a\\nb\n")
+    ]
     with pytest.raises(InputError, match=r"<object object .* is no value of SQL"):
         session.sql("select ?", [object()])
 
@@ -210,6 +217,8 @@ def test_rows_of_a_query_become_a_table(session: Session) -> None:
     ]
     with pytest.raises(InputError, match=r"1 values came for the columns \['A', '\"b\"'"):
         answer(session, "insert into n select 1")
+    with pytest.raises(InputError, match='"b" is of texts, and that of a double is another one'):
+        answer(session, "insert into n select a, f, x from t")
     with pytest.raises(InputError, match="Failed to parse"):
         answer(session, "insert into n values ('x', 'x', 1)")
     answer(session, "create or replace table n as select 1 as a")

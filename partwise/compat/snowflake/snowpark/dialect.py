@@ -19,8 +19,8 @@ Sign Upper Lower Trim Length Substring Left Right Replace StartsWith EndsWith Co
 CurrentDate TsOrDsToDate ToChar ToDouble ToNumber"""
 _OF_ROWS = """
 Count CountIf Sum Avg Min Max Stddev StddevSamp StddevPop Variance VariancePop Median AnyValue Corr
-ArgMax ArgMin GroupConcat LogicalOr LogicalAnd PercentileCont RowNumber Rank DenseRank PercentRank
-CumeDist Ntile Lag Lead FirstValue LastValue"""
+GroupConcat LogicalOr LogicalAnd PercentileCont RowNumber Rank DenseRank PercentRank CumeDist Ntile
+Lag Lead FirstValue LastValue"""
 _WITH_UNITS = ("DateAdd", "DateDiff", "TimestampTrunc", "DateTrunc")
 _OF_TIMES = (
     *_WITH_UNITS,
@@ -28,12 +28,7 @@ _OF_TIMES = (
     "LastDay",
 )
 _KNOWN = {*_CLAUSES.split(), *_OF_VALUES.split(), *_OF_ROWS.split(), *_OF_TIMES}
-_ONLY = {
-    "Trim": {"this", "position"},
-    "LastDay": {"this"},
-    "ArgMax": {"this", "expression"},
-    "ArgMin": {"this", "expression"},
-}
+_ONLY = {"Trim": {"this", "position"}, "LastDay": {"this"}}
 """Functions of which these arguments alone are known."""
 _OF_DATES = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY")
 _UNITS = (*_OF_DATES, "HOUR", "MINUTE", "SECOND")
@@ -84,7 +79,8 @@ def parsed(text: str, params: Sequence[Any]) -> Any:
         raise Refused(f"it has {len(places)} places for parameters, and {len(params)} came")
     # From the last on, so that the places of the others stay.
     for place, value in reversed(list(zip(places, params, strict=True))):
-        text = f"{text[: place.start]}{_literal(value)}{text[place.end + 1 :]}"
+        # With spaces: a minus before -1 would make a comment.
+        text = f"{text[: place.start]} {_literal(value)} {text[place.end + 1 :]}"
     trees = [tree for tree in sqlglot.parse(text, read="snowflake") if tree is not None]
     if len(trees) != 1:
         raise Refused("it is not one statement")
@@ -313,6 +309,8 @@ def _together(node: Any, kind: str) -> list[Sequence[Any]]:
         return [[value, *others[::2]], [*others[1::2], *last]]
     if kind in ("If", "Nvl2"):
         return [[each for each in (node.args["true"], node.args.get("false")) if each]]
+    if kind == "Values":
+        return list(zip(*(each.expressions for each in node.expressions), strict=False))
     if kind in ("Union", "Intersect", "Except"):
         return list(zip(node.left.selects, node.right.selects, strict=False))
     return []

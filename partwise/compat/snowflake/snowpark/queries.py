@@ -181,13 +181,21 @@ def _insert(tree: Any, session: "Session") -> pa.Table:
             f"table, which has {list(map(quoted, there.names))}"
         )
     values = dict(zip(names, rows.columns, strict=True))
-    columns = [
-        values[each.name].cast(each.type) if each.name in values else pa.nulls(len(rows), each.type)
-        for each in there
-    ]
+    columns = [_stored_as(each, values.get(each.name, pa.nulls(len(rows)))) for each in there]
     mode = "overwrite" if tree.args["overwrite"] else "append"
     session.write_rows(_target(tree), pa.table(columns, schema=there), mode)
     return pa.table({"number of rows inserted": [len(rows)]})
+
+
+def _stored_as(field: pa.Field, values: Any) -> Any:
+    of_text = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_date, pa.types.is_null)
+    is_other = values.type != field.type and not any(test(values.type) for test in of_text)
+    if pa.types.is_string(field.type) and is_other:
+        raise dialect.Refused(
+            f"column {quoted(field.name)} is of texts, and that of a {values.type} is another one "
+            "in Snowflake"
+        )
+    return values.cast(field.type)
 
 
 def _target(tree: Any) -> str:
