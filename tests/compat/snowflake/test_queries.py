@@ -250,6 +250,30 @@ def test_two_columns_of_one_name_are_no_answer(session: Session) -> None:
         answer(session, "select * from t join u on t.a = u.a")
 
 
+def test_frames_are_joined_and_put_together(session: Session) -> None:
+    table, other = session.table("t").select("a", "x", '"b"'), session.table("u")
+    assert [row.X for row in table.filter('x > 5 and "b" is not null').collect()] == [10]
+    assert table.where("a in (select a from u where y < 0.5)").count() == 2
+    assert sorted(table.select("a").distinct().collect(), key=str) == [(1,), (2,), (None,)]
+    assert table.select("a").union_all(other.select("a")).count() == 7
+    assert table.select("a").union(other.select("a")).count() == 4
+    joined = table.join(other, on="a")
+    assert joined.columns == ["A", "X", '"b"', "Y"]
+    rows = [(1, 10, "é", 0.5), (2, 30, None, 0.25), (2, None, "x", 0.25)]
+    assert sorted(joined.collect(), key=str) == rows
+    ways = ("left", "right_outer", "outer")
+    counts = {how: table.join(other, ["a"], how).count() for how in ways}
+    assert counts == {"left": 4, "right_outer": 4, "outer": 5}
+    with pytest.raises(InputError, match="Column 'B' could not be resolved"):
+        table.filter("b = 'x'")
+    with pytest.raises(InputError, match=r"how= of inner, left, right, full, not 'cross'"):
+        table.join(other, "a", "cross")
+    with pytest.raises(InputError, match=r"join takes names of columns"):
+        table.join(other, table["A"] == other["A"])  # type: ignore[arg-type]
+    with pytest.raises(ColumnError, match=r"more than one column named 'X'"):
+        table.join(table, "a")
+
+
 @pytest.mark.parametrize("package", ["duckdb", "sqlglot"])
 def test_what_is_to_be_installed_is_said(
     session: Session, monkeypatch: pytest.MonkeyPatch, package: str

@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 from partwise.compat.snowflake.snowpark.column import Column
 from partwise.compat.snowflake.snowpark.functions import col
 from partwise.compat.snowflake.snowpark.identifiers import quoted, stored
+from partwise.compat.snowflake.snowpark.queries import of_frames
 from partwise.compat.snowflake.snowpark.row import Row, _row
 from partwise.compat.snowflake.snowpark.unknown import Partial
 from partwise.errors import ColumnError, InputError
@@ -22,6 +23,7 @@ from partwise.tables.dictionaries import comparable
 if TYPE_CHECKING:
     from partwise.compat.snowflake.snowpark.session import Session
 
+_JOINS = ("inner", "left", "right", "full")
 _WOULD_HAVE = "The frame would have"
 
 
@@ -81,23 +83,58 @@ class DataFrame(Partial):
         given = [each if isinstance(each, Column) else col(each) for each in _flat(columns)]
         return self._of(rows.drop_columns({_name(each) for each in given} & {*rows.column_names}))
 
-    def filter(self, expr: Column) -> "DataFrame":
-        """Return the rows for which a condition holds.
+    def filter(self, expr: Column | str) -> "DataFrame":
+        """Return the rows for which a condition holds; it may be a text of SQL, for DuckDB.
 
         Raises:
-            InputError: It is a text.
+            InputError: It is no condition.
         """
-        if not isinstance(expr, Column):
-            raise InputError(
-                f'filter takes a condition such as col("A") > 1, not {expr!r}: SQL is not read.'
-            )
         rows = self._read()
+        if isinstance(expr, str):
+            return self._queried(f"SELECT * FROM FRAME WHERE {expr}")  # noqa: S608 (their own)
+        if not isinstance(expr, Column):
+            raise InputError(f'filter takes a condition such as col("A") > 1, not {expr!r}.')
         with _columns_of(rows):
             return self._of(rows.filter(expr.expression))
 
-    def where(self, expr: Column) -> "DataFrame":
+    def where(self, expr: Column | str) -> "DataFrame":
         """Do what `filter` does."""
         return self.filter(expr)
+
+    def distinct(self) -> "DataFrame":
+        """Return each row once."""
+        return self._queried("SELECT DISTINCT * FROM FRAME")
+
+    def union_all(self, other: "DataFrame") -> "DataFrame":
+        """Return the rows of both, whose columns go by their places."""
+        return self._queried("SELECT * FROM FRAME UNION ALL SELECT * FROM OTHER", other)
+
+    unionAll = union_all  # noqa: N815 (a name of theirs)
+
+    def union(self, other: "DataFrame") -> "DataFrame":
+        """Return the rows of both, each once."""
+        return self._queried("SELECT * FROM FRAME UNION SELECT * FROM OTHER", other)
+
+    def join(self, right: "DataFrame", on: str | Sequence[str], how: str = "inner") -> "DataFrame":
+        """Return the rows of both that are equal in columns, which stand there once.
+
+        Raises:
+            InputError: `on` is no name or list of names, or there is no such `how`.
+        """
+        names = [on] if isinstance(on, (str, Column)) else on
+        kind = how.lower().replace("_", "").removesuffix("outer") or "full"
+        if not all(isinstance(name, str) for name in names) or kind not in _JOINS:
+            raise InputError(
+                f"join takes names of columns that both frames have, not {on!r}, and how= of "
+                f"{', '.join(_JOINS)}, not {how!r}: write a condition in session.sql."
+            )
+        using = ", ".join(quoted(stored(name)) for name in names)
+        text = f"SELECT * FROM FRAME {kind} JOIN OTHER USING ({using})"  # noqa: S608 (names)
+        return self._queried(text, right)
+
+    def _queried(self, text: str, other: "DataFrame | None" = None) -> "DataFrame":
+        frames = {"FRAME": self._read(), **({"OTHER": other._read()} if other else {})}
+        return self._of(of_frames(text, self.session, **frames))
 
     def sort(self, *columns: Any, ascending: int | Sequence[int] | None = None) -> "DataFrame":
         """Return the rows in the order of some columns: ascending, unless it is said, also of each.

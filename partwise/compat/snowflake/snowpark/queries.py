@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -34,7 +34,7 @@ def answer(text: str, params: Sequence[Any]) -> Callable[["Session"], pa.Table]:
         from sqlglot import exp
 
         tree = dialect.parsed(text, params)
-        carry_out = _rows
+        carry_out: Callable[[Any, Session], pa.Table] = _rows
         if isinstance(tree, exp.Show) and tree.name == "TABLES":
             return _tables
         if isinstance(tree, (exp.Create, exp.Insert)):
@@ -49,6 +49,18 @@ def answer(text: str, params: Sequence[Any]) -> Callable[["Session"], pa.Table]:
             return carry_out(tree.copy(), session)
 
     return of_session
+
+
+def of_frames(text: str, session: "Session", **frames: pa.Table) -> pa.Table:
+    """Return what a query makes of frames, by their names, and of tables of their session.
+
+    Raises:
+        InputError: As of `answer`.
+    """
+    with _sentences(text):
+        tree = dialect.parsed(text, ())
+        dialect.check(tree)
+        return _rows(tree, session, frames)
 
 
 @contextlib.contextmanager
@@ -79,7 +91,7 @@ def _sentences(text: str) -> Iterator[None]:
         ) from error
 
 
-def _rows(tree: Any, session: "Session") -> pa.Table:
+def _rows(tree: Any, session: "Session", frames: Mapping[str, pa.Table] | None = None) -> pa.Table:
     import duckdb
 
     dialect.named(tree)
@@ -87,7 +99,10 @@ def _rows(tree: Any, session: "Session") -> pa.Table:
     for table in dialect.tables_of(tree):
         name = ".".join(f'"{dialect.decoded(part.name)}"' for part in table.parts)
         known = f"PARTWISE_{len(tables)}"
-        tables[known] = _as_stored(read_table(session.table_folder(name)))
+        frame = (frames or {}).get(name.strip('"'))
+        tables[known] = _as_stored(
+            read_table(session.table_folder(name)) if frame is None else frame
+        )
         table.replace(dialect.table(known, table))
     columns = {
         name: {each.name: _kind(each.type) for each in rows.schema} for name, rows in tables.items()
