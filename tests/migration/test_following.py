@@ -220,7 +220,9 @@ def test_what_the_layer_has_is_told_from_what_it_lacks_or_refuses():
 
         PyTorchScalingConfig(1, 2, None, patience=3)
         session = Session.builder.configs({}).getOrCreate()
-        frame = session.table("T").filter("A > 0").group_by("A")
+        frame = session.table("T").filter("A > 0").pivot("A")
+        frame.group_by("A").sum("B").show()
+        frame.group_by("A").cube("B")
         chosen = frame.select(F.col("A").alias("B").cast("int"), F.udf(frame))
         chosen.write.mode("append").save_as_table("U")
         rows = DataConnector.from_dataframe(frame, ingestor_class=Own)
@@ -237,7 +239,10 @@ def test_what_the_layer_has_is_told_from_what_it_lacks_or_refuses():
         "SessionBuilder.configs": True,
         "SessionBuilder.getOrCreate": True,
         "Session.table": True,
-        "DataFrame.group_by": False,
+        "DataFrame.pivot": False,
+        "DataFrame.group_by": True,
+        "RelationalGroupedDataFrame.cube": False,
+        "DataFrame.show": True,
         "DataFrame.select": True,
         "DataFrame.write": True,
         "functions.col": True,

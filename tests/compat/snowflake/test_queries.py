@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from partwise.compat.snowflake.snowpark import Session
+from partwise.compat.snowflake.snowpark import Session, functions
+from partwise.compat.snowflake.snowpark.functions import col
 from partwise.errors import ColumnError, InputError
 
 ROWS = pa.table(
@@ -272,6 +273,33 @@ def test_frames_are_joined_and_put_together(session: Session) -> None:
         table.join(other, table["A"] == other["A"])  # type: ignore[arg-type]
     with pytest.raises(ColumnError, match=r"more than one column named 'X'"):
         table.join(table, "a")
+
+
+def test_groups_of_a_frame_are_counted_and_computed(session: Session) -> None:
+    table = session.table("t")
+    counted = table.group_by("a").count().sort("A")
+    assert [each.as_dict() for each in counted.collect()[:2]] == [
+        {"A": None, "COUNT": 1},
+        {"A": 1, "COUNT": 1},
+    ]
+    totals = table.group_by(["a"]).agg(functions.sum("x").alias("total"), functions.max(col("D")))
+    assert totals.columns == ["A", "TOTAL", '"MAX(D)"']
+    assert sorted(row.TOTAL for row in totals.collect()) == [0, 10, 30]
+    pairs = table.group_by(col("A")).agg({"x": "sum", '"b"': "count"}).sort("A", ascending=False)
+    assert pairs.columns == ["A", '"SUM(X)"', '"COUNT("B")"']
+    assert pairs.first() == (2, 30, 1)
+    assert table.agg(("x", "avg"), ("*", "count")).collect() == [(40 / 3, 4)]
+    assert table.select(functions.min("x"), functions.stddev("a")).first()[0] == 0
+    assert table.group_by().sum("x", col("A")).collect() == [(40, 5)]
+    for ask in (lambda: table.agg(), lambda: table.agg("x"), lambda: table.agg(col("x"))):
+        with pytest.raises(InputError, match=r"agg takes sum\("):
+            ask()
+    with pytest.raises(InputError, match=r"ARRAY_AGG.* is not among"):
+        table.agg({"x": "array_agg"})
+    with pytest.raises(InputError, match="SUM of a computed column: make it by with_column"):
+        functions.sum(col("x") + 1)
+    with pytest.raises(AttributeError, match=r"RelationalGroupedDataFrame.pivot is not"):
+        table.group_by("a").pivot("x")
 
 
 @pytest.mark.parametrize("package", ["duckdb", "sqlglot"])

@@ -96,8 +96,8 @@ def test_frames_compute_what_samples_compute(session: Session) -> None:
     for ask in (lambda: frame.filter(col("y") > 1), lambda: frame.with_column("z", col("y") + 1)):
         with pytest.raises(ColumnError, match=r"has \['REGION', 'X'\], and No match .*Y"):
             ask()
-    with pytest.raises(AttributeError, match=r"DataFrame.group_by is not among"):
-        frame.group_by("X")
+    with pytest.raises(AttributeError, match=r"DataFrame.pivot is not among"):
+        frame.pivot("X")
 
 
 def test_two_columns_of_one_name_are_refused(session: Session) -> None:

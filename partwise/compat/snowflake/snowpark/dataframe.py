@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from partwise.compat.snowflake.snowpark.column import Column
-from partwise.compat.snowflake.snowpark.functions import col
+from partwise.compat.snowflake.snowpark.functions import Aggregate, col
 from partwise.compat.snowflake.snowpark.identifiers import quoted, stored
 from partwise.compat.snowflake.snowpark.queries import of_frames
 from partwise.compat.snowflake.snowpark.row import Row, _row
@@ -51,7 +51,9 @@ class DataFrame(Partial):
         return [quoted(name) for name in self._read().column_names]
 
     def select(self, *columns: Any) -> "DataFrame":
-        """Return some columns, or what is computed of them."""
+        """Return some columns, or what is computed of them; or one row of what is of all rows."""
+        if any(isinstance(each, Aggregate) for each in _flat(columns)):
+            return self.agg(_flat(columns))
         rows = self._read()
         made = [_column(rows, each) for each in _flat(columns)]
         return self._of(_computed(rows, [(_name(each), each) for each in made]))
@@ -131,6 +133,19 @@ class DataFrame(Partial):
         using = ", ".join(quoted(stored(name)) for name in names)
         text = f"SELECT * FROM FRAME {kind} JOIN OTHER USING ({using})"  # noqa: S608 (names)
         return self._queried(text, right)
+
+    def group_by(self, *columns: Any) -> "RelationalGroupedDataFrame":
+        """Return groups of rows that are equal in some columns."""
+        rows = self._read()
+        return RelationalGroupedDataFrame(
+            self, [_name(_column(rows, each)) for each in _flat(columns)]
+        )
+
+    groupBy = group_by  # noqa: N815 (a name of theirs)
+
+    def agg(self, *exprs: Any) -> "DataFrame":
+        """Return what is computed of all rows, as `agg` of groups does."""
+        return self.group_by().agg(*exprs)
 
     def _queried(self, text: str, other: "DataFrame | None" = None) -> "DataFrame":
         frames = {"FRAME": self._read(), **({"OTHER": other._read()} if other else {})}
@@ -256,6 +271,51 @@ class DataFrame(Partial):
     def write(self) -> "DataFrameWriter":
         """Writes the rows as a table."""
         return DataFrameWriter(self)
+
+
+def _of_columns(function: str) -> Callable[..., DataFrame]:
+    def of_columns(self: "RelationalGroupedDataFrame", *columns: Any) -> DataFrame:
+        """Return this of some columns, for each group."""
+        return self.agg([Aggregate(function, each) for each in _flat(columns)])
+
+    return of_columns
+
+
+class RelationalGroupedDataFrame(Partial):
+    """Rows in groups, of which something is computed."""
+
+    def __init__(self, frame: DataFrame, keys: list[str]) -> None:
+        self._frame = frame
+        self._keys = list(map(quoted, keys))
+
+    avg = mean = _of_columns("AVG")
+    max = _of_columns("MAX")
+    median = _of_columns("MEDIAN")
+    min = _of_columns("MIN")
+    sum = _of_columns("SUM")
+
+    def count(self) -> DataFrame:
+        """Return the number of rows of each group, as COUNT."""
+        return self.agg(Aggregate("COUNT", "*").alias("COUNT"))
+
+    def agg(self, *exprs: Any) -> DataFrame:
+        """Return a row for each group, with what is computed of it.
+
+        Args:
+            *exprs: Such as sum("X").alias("TOTAL"), ("X", "sum"), or a dictionary {"X": "sum"}.
+
+        Raises:
+            InputError: It is none of these.
+        """
+        made: list[Any] = []
+        for each in exprs[0] if len(exprs) == 1 and isinstance(exprs[0], list) else exprs:
+            pairs = each.items() if isinstance(each, dict) else [each]
+            made += [Aggregate(*reversed(one)) if isinstance(one, tuple) else one for one in pairs]
+        if not made or not all(isinstance(each, Aggregate) for each in made):
+            raise InputError(f'agg takes sum("X"), ("X", "sum") or {{"X": "sum"}}, not {exprs!r}.')
+        asked = [*self._keys, *(each.text for each in made)]
+        by = f" GROUP BY {', '.join(self._keys)}" if self._keys else ""
+        return self._frame._queried(f"SELECT {', '.join(asked)} FROM FRAME{by}")  # noqa: S608
 
 
 class DataFrameWriter(Partial):
