@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from partwise.compat.snowflake.ml.data import DataConnector
 from partwise.compat.snowflake.snowpark import Session, functions
 from partwise.compat.snowflake.snowpark.functions import col
 from partwise.errors import ColumnError, InputError
@@ -137,6 +138,7 @@ def test_queries_are_answered_as_there(
         ("select uniform(1, 3, 7)", "RANDOM.. without a seed"),
         ("select random(7)", "what a seed draws"),
         ("select count(t.*) from t", "rows without a null are counted there"),
+        ("select random() as r, r + 1 as s from t", "the alias of a random number is used"),
         # DuckDB leaves out rows of which the value is null.
         ("select max_by(x, a) from t", "MAX_BY.x, a. is not among"),
         ("select * from values (1), ('2.5')", "are texts and numbers"),
@@ -300,6 +302,23 @@ def test_groups_of_a_frame_are_counted_and_computed(session: Session) -> None:
         functions.sum(col("x") + 1)
     with pytest.raises(AttributeError, match=r"RelationalGroupedDataFrame.pivot is not"):
         table.group_by("a").pivot("x")
+
+
+def test_decimals_leave_the_session_as_floats(session: Session) -> None:
+    frame = session.sql("select x * 1.5 as y from t where x > 0 order by x")
+    assert Decimal("15.0") == frame.collect()[0].Y
+    assert frame.to_pandas()["Y"].dtype == float
+    whole = pa.table({"N": pa.array([Decimal(7)]), "L": pa.array([Decimal(10**30)])})
+    session.write_rows("w", whole, "overwrite")
+    assert list(session.table("w").to_pandas().iloc[0]) == [7, Decimal(10**30)]
+    assert DataConnector.from_dataframe(frame).to_pandas()["Y"].tolist() == [15.0, 45.0]
+
+
+def test_what_is_drawn_in_a_subquery_is_drawn_once(session: Session) -> None:
+    drawn = "select r - r as d, r from (select uniform(0::float, 1::float, random()) as r from t)"
+    rows = answer(session, drawn)
+    assert [d for d, _ in rows] == [0] * 4
+    assert len({r for _, r in rows}) == 4
 
 
 @pytest.mark.parametrize("package", ["duckdb", "sqlglot"])

@@ -1,7 +1,7 @@
 """Rows of a table or statement, and what is made of them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -257,14 +257,14 @@ class DataFrame(Partial):
         print("\n".join([line, lines[0], line, *lines[1:], line]))  # noqa: T201 (asked for)
 
     def to_pandas(self) -> Any:
-        """Return a frame of pandas, whose columns have no quotes."""
-        return self._read().to_pandas()
+        """Return a frame of pandas, whose columns have no quotes, with decimals as floats."""
+        return _floats(self._read()).to_pandas()
 
     toPandas = to_pandas  # noqa: N815 (a name of theirs)
 
     def to_arrow_batches(self) -> Iterator[pa.Table]:
         """Return the rows as calls and connectors take them, the names as `columns` has them."""
-        rows = self._read()
+        rows = _floats(self._read())
         return iter([rows.rename_columns([quoted(name) for name in rows.column_names])])
 
     @property
@@ -336,6 +336,17 @@ class DataFrameWriter(Partial):
         self._frame.session.write_rows(name, self._frame._read(), (mode or self._mode).lower())
 
     saveAsTable = save_as_table  # noqa: N815 (a name of theirs)
+
+
+def _floats(rows: pa.Table) -> pa.Table:
+    """Return rows with decimals as floats or integers, as theirs when they leave the database."""
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_decimal(field.type):
+            plain = pa.float64() if field.type.scale else pa.int64()
+            # A whole number of more than 64 bits stays.
+            with suppress(pa.ArrowInvalid):
+                rows = rows.set_column(place, field.name, rows.column(place).cast(plain))
+    return rows
 
 
 def _row_count(n: Any) -> int:

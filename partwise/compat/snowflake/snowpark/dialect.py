@@ -230,13 +230,19 @@ def translated(query: Any, columns: Mapping[str, Mapping[str, str]]) -> str:
         Refused: It computes with times of which it is not known that they have no zone.
         sqlglot.errors.SqlglotError: It asks for columns that are not there, or sqlglot gives up.
     """
-    from sqlglot import ErrorLevel
+    from sqlglot import ErrorLevel, exp
     from sqlglot.optimizer.annotate_types import annotate_types
     from sqlglot.optimizer.qualify import qualify
     from sqlglot.schema import MappingSchema
 
     schema = MappingSchema(dict(columns), dialect="snowflake", normalize=False)
+    drawn = len(list(query.find_all(exp.Rand)))
     query = qualify(query, schema=schema, dialect="snowflake")
+    if len(list(query.find_all(exp.Rand))) > drawn:
+        raise Refused(
+            "the alias of a random number is used, which would be drawn again: name it "
+            "in a subquery"
+        )
     query = annotate_types(query, schema=schema, dialect="snowflake")
     for node in query.walk():
         _check_types(node, type(node).__name__)
