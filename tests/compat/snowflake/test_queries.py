@@ -218,6 +218,7 @@ def test_rows_of_a_query_become_a_table(session: Session) -> None:
         (9, None, 2),
         (30, None, None),
     ]
+    assert answer(session, 'insert into n (a, "COUNT(*)") select 1, 1') == [(1,)]
     with pytest.raises(InputError, match=r"1 values came for the columns \['A', '\"b\"'"):
         answer(session, "insert into n select 1")
     with pytest.raises(InputError, match='"b" is of texts, and that of a double is another one'):

@@ -4,7 +4,8 @@ sqlglot reads and writes SQL, and DuckDB answers. The two say nothing of functio
 know, so that only what is listed here, and was compared with the vendor's pages, goes through.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 _CLAUSES = """
@@ -177,10 +178,7 @@ def named(query: Any) -> None:
     from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 
     for select in query.find_all(exp.Select):
-        for column in select.expressions:
-            if not isinstance(column, (exp.Alias, exp.Column)) and not column.is_star:
-                name = column.sql("snowflake").upper()
-                column.replace(exp.alias_(column.copy(), name, quoted=True))
+        _name(select, lambda column: column.sql("snowflake").upper())
     for values in query.find_all(exp.Values):
         if not values.alias_column_names:
             width = len(values.expressions[0].expressions)
@@ -194,6 +192,20 @@ def named(query: Any) -> None:
     normalize_identifiers(query, dialect="snowflake")
     for name in query.find_all(exp.Identifier):
         name.replace(exp.to_identifier(coded(name.name), quoted=True))
+
+
+def name_by_places(query: Any) -> None:
+    """Give computed columns names that are not the same where they are."""
+    places = itertools.count(1)
+    _name(query, lambda _: f"VALUE {next(places)}")
+
+
+def _name(select: Any, name: Callable[[Any], str]) -> None:
+    from sqlglot import exp
+
+    for column in select.expressions:
+        if not isinstance(column, (exp.Alias, exp.Column)) and not column.is_star:
+            column.replace(exp.alias_(column.copy(), name(column), quoted=True))
 
 
 def table(name: str, read: Any) -> Any:

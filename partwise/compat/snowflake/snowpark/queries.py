@@ -189,6 +189,8 @@ def _insert(tree: Any, session: "Session") -> pa.Table:
     there = read_table(session.table_folder(_target(tree))).schema
     names = [each.name if each.quoted else stored(each.name) for each in tree.this.expressions]
     names = names or there.names
+    # Two of one name are two values here.
+    dialect.name_by_places(tree.expression)
     rows = _rows(tree.expression, session)
     if len(names) != rows.num_columns or not {*names} <= {*there.names}:
         raise dialect.Refused(
