@@ -154,11 +154,16 @@ def test_queries_are_answered_as_there(
         ("create view v as select 1", "a table is written by CREATE TABLE name AS"),
         ("create table v clone t", "a table is written by CREATE TABLE name AS"),
         ("update t set a = 1", "it is no SELECT"),
+        ("call refresh('t')", "it is no SELECT"),
+        ("show columns in table t", "only SELECT, CREATE TABLE AS and SHOW TABLES are known"),
     ],
 )
-def test_what_may_mean_something_else_is_refused(session: Session, query: str, words: str) -> None:
+def test_what_may_mean_something_else_is_refused(
+    session: Session, query: str, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(InputError, match=f"The statement .* cannot be carried out: .*{words}"):
         session.sql(query).collect()
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize(
