@@ -1,7 +1,8 @@
 """Queries of Snowflake as DuckDB is asked them; what might mean something else there is refused.
 
 sqlglot reads and writes SQL, and DuckDB answers. The two say nothing of functions that they do not
-know, so that only what is listed here, and was compared with the vendor's pages, goes through.
+know, so that only what is listed here goes through. What it means in Snowflake is taken from what
+is written of it, and from sqlglot: none of it was run there.
 """
 
 import itertools

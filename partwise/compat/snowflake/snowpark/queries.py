@@ -41,9 +41,7 @@ def answer(text: str, params: Sequence[Any]) -> Callable[["Session"], pa.Table]:
             carry_out = _create if isinstance(tree, exp.Create) else _insert
             dialect.check_written(tree)
         elif not isinstance(tree, exp.Query):
-            raise dialect.Refused(
-                "only SELECT, CREATE TABLE AS and SHOW TABLES are known"
-            )
+            raise dialect.Refused("only SELECT, CREATE TABLE AS and SHOW TABLES are known")
         dialect.check(tree.expression if carry_out is not _rows else tree)
 
     def of_session(session: "Session") -> pa.Table:
