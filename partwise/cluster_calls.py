@@ -39,6 +39,27 @@ def this_worker() -> "Worker":
     return get_worker()
 
 
+def watch_own_task() -> Callable[[], bool]:
+    """Return what tells, to any thread, whether the task that the caller is has been abandoned.
+
+    Its driver has died, or has cancelled it: Dask leaves the thread as it is.
+
+    Raises:
+        ValueError: It is no task of a worker.
+    """
+    from distributed.core import Status
+
+    worker = this_worker()
+    key = worker.get_current_task()
+
+    def is_abandoned() -> bool:
+        task = worker.state.tasks.get(key)
+        is_wanted = task is not None and task.state in ("executing", "long-running")
+        return not is_wanted or worker.status in (Status.closing, Status.closed, Status.failed)
+
+    return is_abandoned
+
+
 def await_one(future: "Future[Any]", limit_s: float) -> None:
     """Wait until it is done.
 

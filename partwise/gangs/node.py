@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from partwise.cluster_calls import this_worker
+from partwise.cluster_calls import this_worker, watch_own_task
 from partwise.engine.host import Host
 from partwise.engine.worker.child import end_marked
 from partwise.engine.worker.packages import packages_variables
@@ -131,19 +131,10 @@ def run_node(assignment: NodeAssignment) -> NodeEnd | None:
         OSError: There is no port, or no disk.
     """
     from distributed.comm.addressing import get_address_host
-    from distributed.core import Status
 
     worker = this_worker()
-    key = worker.get_current_task()
-
-    def is_abandoned() -> bool:
-        # The driver has ended, or has cancelled the task: Dask leaves the thread as it is.
-        task = worker.state.tasks.get(key)
-        is_wanted = task is not None and task.state in ("executing", "long-running")
-        return not is_wanted or worker.status in (Status.closing, Status.closed, Status.failed)
-
     address = get_address_host(worker.address)
-    return run_node_on(DaskHost(worker), address, assignment, is_abandoned)
+    return run_node_on(DaskHost(worker), address, assignment, watch_own_task())
 
 
 def tell_nodes(token: str, attempt: int, told: Start | NodeStop) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from partwise.cluster_calls import this_worker
 from partwise.engine.assignment import Execution
 from partwise.engine.worker.shard_run import execution_folder
-from partwise.engine.worker.tasks import DaskHost, end_execution, held_slot, is_stopped
+from partwise.engine.worker.tasks import DaskHost, end_execution, held_slot, task_of
 from partwise.errors import ClusterError
 from partwise.ranks.rows import SourceFragments
 from partwise.shuffle.shared_folder import StagedFile, fetch
@@ -67,7 +67,7 @@ def run_trial(assignment: TrialAssignment) -> TrialReceipt | None:
 
     if assignment.rows is None:
         raise ClusterError("The trial has no rows here: a gang was to run it.")
-    with held_slot(execution) as gpus:
+    with task_of(execution) as is_stopped, held_slot(execution, is_stopped) as gpus:
         fragments = _read_fragments(assignment.rows, execution.store, execution.token)
         path, count = map_rows(fragments, execution.token)
         run = TrialRun(
@@ -75,7 +75,7 @@ def run_trial(assignment: TrialAssignment) -> TrialReceipt | None:
             host=DaskHost(worker),
             rows_path=path,
             rows=count,
-            is_stopped=lambda: is_stopped(execution.token),
+            is_stopped=is_stopped,
             gpus=gpus,
             ask=ask if assignment.asks else None,
         )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import distributed
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -216,6 +217,31 @@ def test_a_killed_run_leaves_nothing_at_work_and_goes_on_from_what_was_committed
     for name in whole.partitions["partition_id"].to_pylist():
         model = run.read_artifact(name, PickleSerde().filename)
         assert model == whole.read_artifact(name, PickleSerde().filename)
+
+
+@pytest.mark.slow
+def test_a_killed_driver_leaves_a_cluster_that_stays_to_others(
+    scene: Scene, cluster, dask_client
+) -> None:
+    process = scene.start("alone", address=cluster.address)
+    assert wait_for(lambda: scene.calls("alone").total() >= 12), process.communicate()
+    (scene.folder / "nap_s").write_text("600")
+    # Whatever runs now began before, or naps.
+    time.sleep(0.3)
+    kill_driver(process)
+    assert wait_for(lambda: not any(dask_client.run(work_on).values()), 20)
+    ran = scene.calls("alone")
+    # All but one partition on each worker.
+    assert len(scene.committed("alone")) >= len(ran) - 2
+    finish(scene.start("alone", address=cluster.address, nap_s=0))
+    assert Run.open("alone", scene.store).counts == {"DONE": PARTITIONS}
+    assert (scene.calls("alone") - ran).total() <= PARTITIONS - len(ran) + 2
+
+
+def work_on(dask_worker: distributed.Worker) -> list[str]:
+    """Return what a worker runs, and what executions have left there."""
+    left = [name for name in os.listdir(dask_worker.local_directory) if "partwise-" in name]
+    return [*map(str, dask_worker.active_threads.values()), *left]
 
 
 @pytest.mark.slow

@@ -227,6 +227,36 @@ def test_a_shard_after_one_that_the_store_refused_is_its_own(dask_client, tmp_pa
         check(run.complete())
 
 
+def test_shards_of_a_driver_that_is_gone_commit_and_leave_their_worker(
+    dask_client, tmp_path
+) -> None:
+    worker, pid = next(iter(dask_client.run(os.getpid).items()))
+    hold = tmp_path / f"hold-{pid}"
+    with begun(dask_client, tmp_path, nap_s=0.05) as run:
+        [first, second] = run.assignments
+        with distributed.Client(dask_client.scheduler.address, set_as_default=False) as driver:
+            lost = [submit(driver, one, worker) for one in (first, second)]
+            while calls_of(tmp_path).total() < 4:
+                time.sleep(0.01)
+            hold.touch()
+        del lost
+        # It held its partition for ever; and nobody has told the worker to tidy up.
+        wait_for(
+            lambda: not dask_client.run(list_folders, workers=[worker])[worker],
+            "the worker goes on with the work of nobody",
+        )
+        begun_before = calls_of(tmp_path)
+        ledger = pyarrow.dataset.dataset(f"{run.store.url}/runs/run/ledger", format="parquet")
+        assert ledger.count_rows() >= begun_before.total() - 1
+        hold.unlink()
+        for one in run.assignments:
+            assert submit(dask_client, one, worker).result().complete
+        check(run.complete())
+    assert begun_before.total() < PARTITIONS / 2 + 1, "the second shard was not begun"
+    # All but the one that was held.
+    assert sorted(calls_of(tmp_path).values()) == [1] * (PARTITIONS - 1) + [2]
+
+
 def test_a_second_driver_is_refused_while_the_first_works(cluster, tmp_path) -> None:
     flag = tmp_path / "go"
     path = str(flag)

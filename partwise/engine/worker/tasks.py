@@ -1,12 +1,14 @@
 """What the driver calls on a Dask worker: run a shard, stop an execution, forget it."""
 
 import shutil
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from partwise.cluster_calls import this_worker
+from partwise.cluster_calls import this_worker, watch_own_task
 from partwise.engine.assignment import Execution, ShardAssignment, ShardReceipt, work_file
 from partwise.engine.scaling import cluster_workers, partition_slots
 from partwise.engine.worker.child import close_idle_children
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from distributed import Worker
 
 _stopped: set[str] = set()
+_at_work: Counter[str] = Counter()
+"""Tasks of each execution on this worker, which may have several threads."""
+_counting = threading.Lock()
 _late: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {}
 """Slots of machines that the driver did not know, by execution and host."""
 
@@ -66,25 +71,42 @@ def run_shard(assignment: ShardAssignment) -> ShardReceipt:
         InputError: The machine joined the cluster later, and has too little for any partition.
     """
     execution = assignment.execution
-    with held_slot(execution) as gpus:
-        host = DaskHost(this_worker())
-        return run_on(host, assignment, lambda: is_stopped(execution.token), gpus)
+    with task_of(execution) as is_stopped, held_slot(execution, is_stopped) as gpus:
+        return run_on(DaskHost(this_worker()), assignment, is_stopped, gpus)
 
 
-def held_slot(execution: Execution) -> AbstractContextManager[tuple[str, ...]]:
+@contextmanager
+def task_of(execution: Execution) -> Iterator[Callable[[], bool]]:
+    """Give a task of an execution what tells whether it is to come to its end.
+
+    Without its driver it is, too: the workers are for others then. As nobody else does, the last of
+    its tasks on this worker tidies up.
+    """
+    token, worker, is_abandoned = execution.token, this_worker(), watch_own_task()
+    with _counting:
+        _at_work[token] += 1
+    try:
+        yield lambda: token in _stopped or is_abandoned()
+    finally:
+        with _counting:
+            _at_work[token] -= 1
+            is_last = not _at_work[token]
+            if is_last:
+                del _at_work[token]
+        if is_last and is_abandoned():
+            end_execution(token, worker)
+
+
+def held_slot(
+    execution: Execution, is_stopped: Callable[[], bool]
+) -> AbstractContextManager[tuple[str, ...]]:
     """Hold a slot of this machine for a partition, and give its GPUs."""
     if not execution.limits.slots:
         return nullcontext(())
     from distributed.comm.addressing import get_address_host
 
-    token = execution.token
     devices = _slots_of(get_address_host(this_worker().address), execution)
-    return hold_slot(token, devices, lambda: is_stopped(token))
-
-
-def is_stopped(token: str) -> bool:
-    """Whether an execution is being stopped, on this worker."""
-    return token in _stopped
+    return hold_slot(execution.token, devices, is_stopped)
 
 
 def _slots_of(host: str, execution: Execution) -> tuple[tuple[str, ...], ...]:
