@@ -9,6 +9,7 @@ on its way. So nothing that the flow of a run imports may import it before a clu
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent import futures
 from contextlib import suppress
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 ANSWER_S = 10.0
 """For so long an answer of the scheduler, or of a worker, is waited for."""
+RECONNECT_S = 5.0
+"""For so long a connection to the scheduler that was closed is waited for."""
 FORGET_S = 2.0
 """For so long a scheduler is waited for that is to forget a topic."""
 
@@ -70,6 +73,21 @@ def await_one(future: "Future[Any]", limit_s: float) -> None:
     from distributed import wait
 
     wait([future], timeout=limit_s)
+
+
+def is_cut_off(error: BaseException) -> bool:
+    """Whether a task was cancelled since its client had lost the scheduler, by no fault of its."""
+    return getattr(error, "reason", "") == "scheduler-connection-lost"
+
+
+def await_reconnection(client: "Client") -> None:
+    """Wait some seconds for a client that has lost the scheduler to find it again.
+
+    Of what is submitted before, the client forgets some with the tasks that it has lost.
+    """
+    deadline = time.monotonic() + RECONNECT_S
+    while client.status == "connecting" and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 class Ends(Generic[T]):

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import distributed
 import psutil
 
 from partwise.blocks import RemoteCluster
@@ -176,3 +177,15 @@ def _line(process: psutil.Process) -> str:
     with suppress(psutil.Error):
         return " ".join(process.cmdline())
     return ""
+
+
+def cut_off_others(client: distributed.Client) -> None:
+    """Close the connections between the scheduler and all other clients; they may come again."""
+    spared = client.id
+
+    def cut(dask_scheduler: distributed.Scheduler) -> None:
+        for name, stream in list(dask_scheduler.client_comms.items()):
+            if name != spared:
+                stream.comm.abort()
+
+    client.run_on_scheduler(cut)

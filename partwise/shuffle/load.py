@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from partwise.cluster_calls import ANSWER_S, Ends, await_one, known_workers, this_worker
+from partwise.cluster_calls import (
+    ANSWER_S,
+    Ends,
+    await_one,
+    await_reconnection,
+    is_cut_off,
+    known_workers,
+    this_worker,
+)
 from partwise.errors import ClusterError, PartwiseError, SignatureError, SourceError, StoreError
 from partwise.formatting import some_of
 from partwise.shuffle.part_file import is_part_whole, lay_in_shard_order, read_index, read_part_keys
@@ -239,7 +247,7 @@ class _Writing:
 
             for number in here:
                 parts[number] = write_part(works[number], [f for _, f in groups[number]])
-            self._collect(pending, parts, groups)
+            self._collect(pending, parts, groups, lambda n: self._submit(works[n], groups[n]))
         finally:
             self.client.cancel(list(pending))
             pending.clear()
@@ -311,8 +319,12 @@ class _Writing:
         pending: dict["Future[WrittenPart]", int],
         parts: dict[int, WrittenPart],
         groups: Sequence[Sequence[tuple[int, Fragment]]],
+        submit: Callable[[int], "Future[WrittenPart]"],
     ) -> None:
-        """Wait for parts; of several that fail, the first in the source is reported."""
+        """Wait for parts; of several that fail, the first in the source is reported.
+
+        `submit`: begins one again that was lost with the connection to the scheduler.
+        """
         total, reported = len(pending), time.monotonic()
         failures: dict[int, BaseException] = {}
         ends: Ends[WrittenPart] = Ends()
@@ -324,6 +336,12 @@ class _Writing:
                 outcome = _outcome_of(future)
                 if isinstance(outcome, WrittenPart):
                     parts[number] = outcome
+                elif is_cut_off(outcome):
+                    await_reconnection(self.client)
+                    self._check_cluster()
+                    future = submit(number)
+                    pending[future] = number
+                    ends.follow(future)
                 else:
                     failures[number] = outcome
             if failures:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from partwise.cluster_calls import ANSWER_S
+from partwise.cluster_calls import ANSWER_S, await_reconnection, is_cut_off
 from partwise.engine.assignment import Execution
 from partwise.engine.driver.cluster_watch import LOOK_S, ClusterWatch, Logger
 from partwise.engine.failures import storable_start
@@ -110,6 +110,8 @@ class StudyDriver:
         self._running: set[int] = set()
         self._assigned: dict[int, TrialAssignment] = {}
         self._starts: Counter[int] = Counter()
+        self._failures: Counter[int] = Counter()
+        """How often each trial failed as a whole."""
         self._submitted: dict[int, datetime] = {}
         self._over_at = float("inf")
         self._failed = 0
@@ -276,8 +278,13 @@ class StudyDriver:
             self.stop(Stop(RunStatus.FAILURE, str(error)))
             receipt = None
         except Exception as error:
+            if is_cut_off(error):
+                await_reconnection(self._client)
+                self._watch.look()
+            else:
+                self._failures[number] += 1
             reason = storable_start(f"{type(error).__name__}: {error}".removesuffix(": "), 500)
-            if self._starts[number] < options.max_shard_starts and not self.stopped:
+            if self._failures[number] < options.max_shard_starts and not self.stopped:
                 self._log.info("trial %d is begun again: %s", number, reason)
                 self._submit(number)
                 return

@@ -72,6 +72,7 @@ def test_a_shard_whose_heartbeats_end_is_taken_over_though_its_worker_is_heard_o
         SimpleNamespace(number=number, shard=SimpleNamespace(size_bytes=1)) for number in (0, 1)
     ]
     watch: Any = Watch()
+    failed: Any = SimpleNamespace(result=lambda timeout: 1 / 0)
     driver = shards.Driver(Any, execution, assignments, 2, watch)
 
     def hear_of(number: int) -> None:
@@ -86,5 +87,11 @@ def test_a_shard_whose_heartbeats_end_is_taken_over_though_its_worker_is_heard_o
     assert watch.let_go_of == []
     watch.now = 10.0 + BEAT_S + 1
     driver._look_for_silence((0, 1))
+    driver._look_for_silence((0, 1))
+    assert watch.let_go_of == ["tcp://1"]
+    # Of one that waits to be begun again nothing is heard: its worker has others to do.
+    hear_of(0)
+    driver._receive(failed, 0, logging.getLogger(__name__))
+    watch.now *= 3
     driver._look_for_silence((0, 1))
     assert watch.let_go_of == ["tcp://1"]

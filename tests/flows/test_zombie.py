@@ -34,7 +34,7 @@ from partwise.shuffle.shared_folder import SharedFolder
 from partwise.sources.opening import open_source
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import key_columns
-from tests.own_cluster import wait_for
+from tests.own_cluster import cut_off_others, wait_for
 
 PARTITIONS = 24
 SHARDS = 2
@@ -255,6 +255,28 @@ def test_shards_of_a_driver_that_is_gone_commit_and_leave_their_worker(
     assert begun_before.total() < PARTITIONS / 2 + 1, "the second shard was not begun"
     # All but the one that was held.
     assert sorted(calls_of(tmp_path).values()) == [1] * (PARTITIONS - 1) + [2]
+
+
+def test_a_driver_that_finds_its_scheduler_again_goes_on(cluster, dask_client, tmp_path) -> None:
+    calls = str(tmp_path / "calls")
+
+    def rows(data, context):
+        with open(calls, "a") as file:
+            file.write(f"{context.key}\n")
+        time.sleep(0.05)
+
+    execution = ExecutionOptions(n_shards=SHARDS, max_shard_starts=1, first_segment_s=0.1)
+    given = {"run_id": "one", "store": tmp_path / "store", "cluster": cluster}
+    with ThreadPoolExecutor(1) as executor:
+        working = executor.submit(map_partitions, ROWS, "key", rows, execution=execution, **given)
+        for cut in (1, 2):
+            enough = cut * PARTITIONS // 3
+            wait_for(lambda n=enough: calls_of(tmp_path).total() >= n or working.done(), "no calls")
+            cut_off_others(dask_client)
+        run = working.result()
+    assert run.counts == {"DONE": PARTITIONS}
+    # Of each cut, what was in the midst on two workers.
+    assert calls_of(tmp_path).total() <= PARTITIONS + 4
 
 
 def test_a_second_driver_is_refused_while_the_first_works(cluster, tmp_path) -> None:

@@ -5,6 +5,7 @@ import itertools
 import logging
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from distributed import Client
 
 from partwise.blocks import LocalCluster
 from partwise.cluster_calls import known_workers
@@ -29,6 +31,7 @@ from partwise.sources.opening import open_source
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import key_columns
 from tests.lazily import Lazily
+from tests.own_cluster import cut_off_others, wait_for
 from tests.shuffle.loaded import N_SHARDS, ROWS, Loaded, part_files, rows_of, table_of
 
 dd = Lazily("dask.dataframe")
@@ -400,6 +403,31 @@ def test_a_frame_of_another_cluster_is_refused_in_one_sentence(dask_client, tmp_
         persisted = other.persist(frame)
         with pytest.raises(ClusterError, match=r"persisted can be read on its own cluster only"):
             Loaded(persisted, ["store"], dask_client, tmp_path)
+
+
+def waits(folder: str):
+    Path(folder, "begun").touch()
+    while not os.path.exists(f"{folder}/go"):
+        time.sleep(0.02)
+    return table_of(100).to_pandas()
+
+
+def test_rows_are_divided_though_the_scheduler_is_lost_and_found_again(
+    dask_client, tmp_path, scratch
+):
+    frame = dd.from_map(waits, [str(tmp_path)], meta=table_of(1).to_pandas())
+    with (
+        Client(dask_client.scheduler.address, set_as_default=False) as client,
+        ThreadPoolExecutor(1) as executor,
+    ):
+        dividing = executor.submit(Loaded, frame, ["store"], client, tmp_path)
+        wait_for((tmp_path / "begun").exists, "nothing is read")
+        cut_off_others(dask_client)
+        (tmp_path / "go").touch()
+        loaded = dividing.result()
+    rows = [row["row"] for _, rows, _ in loaded.partitions() for row in rows]
+    assert sorted(rows) == list(range(100))
+    loaded.close()
 
 
 def dies(number: int):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from distributed.client import FutureCancelledError
 
 from partwise.errors import ClusterError, ScratchError
 from partwise.outcomes import PartitionStatus, RunStatus, Stop
@@ -89,9 +90,26 @@ def driver_of(
         kept=tuple(kept),
         again=tuple(again),
     )
-    nobody: Any = None
+    nobody: Any = SimpleNamespace(status="running", look=lambda: None)
     log: Any = SimpleNamespace(info=lambda *words: None, warning=lambda *words: None)
     return StudyDriver(nobody, spec, here, nobody, log)
+
+
+class TrialsCutOff(TrialsHere):
+    """Trials that are lost four times with the connection to the scheduler."""
+
+    def submit(self, assignment: TrialAssignment, start: int) -> Future[TrialReceipt | None]:
+        if start > 4:
+            return super().submit(assignment, start)
+        future: Future[TrialReceipt | None] = Future()
+        future.set_exception(FutureCancelledError("trial", "scheduler-connection-lost"))
+        return future
+
+
+def test_a_trial_that_is_lost_with_the_scheduler_is_begun_again() -> None:
+    here = TrialsCutOff()
+    end = study(here, "random", 1)
+    assert ([trial.number for trial in here.ended], end.lost) == ([0], {})
 
 
 def test_a_grid_behind_another_sampler_tries_what_is_left() -> None:

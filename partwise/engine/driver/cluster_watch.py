@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from partwise.cluster_calls import ANSWER_S, known_workers, no_answer
+from partwise.cluster_calls import ANSWER_S, RECONNECT_S, known_workers, no_answer
 from partwise.engine.limits import SILENCE_S
 from partwise.errors import ClusterError
 from partwise.formatting import duration
@@ -68,12 +68,15 @@ class ClusterWatch:
         """Give up on a cluster that went away; returns at once.
 
         Raises:
-            ClusterError: It is gone, its scheduler has not answered for half a minute, or it has
-                had no worker for two minutes.
+            ClusterError: It is gone, and not back within some seconds; its scheduler has not
+                answered for half a minute; or it has had no worker for two minutes.
         """
-        if self._client.status != "running":
+        status = self._client.status
+        if status == "connecting" and time.monotonic() - self._answered < RECONNECT_S:
+            return
+        if status != "running":
             raise ClusterError(
-                f"The connection to the Dask scheduler is lost ({self._client.status}); resume the "
+                f"The connection to the Dask scheduler is lost ({status}); resume the "
                 f"run {self._run_id!r} when the cluster is back."
             )
         if self._error is not None:

@@ -1,6 +1,7 @@
 """The driver's side of a run: hands shards to workers, follows them, and stops them."""
 
 import contextlib
+import itertools
 import threading
 import time
 from collections import Counter
@@ -13,8 +14,10 @@ from partwise.cluster_calls import (
     ANSWER_S,
     Ends,
     ask_workers,
+    await_reconnection,
     forget_topic,
     in_time,
+    is_cut_off,
 )
 from partwise.engine.assignment import (
     Execution,
@@ -143,6 +146,9 @@ class Driver:
         self._watch = watch
         self._open = set(self.order)
         self._whole: set[int] = set()
+        self._submitted = itertools.count(1)
+        self._failures: Counter[int] = Counter()
+        """How often each shard failed as a whole."""
         self._failed_on: dict[int, set[str]] = {}
         """Workers under which a shard failed as a whole."""
         self._over_at = float("inf")
@@ -176,14 +182,14 @@ class Driver:
         """Have shards run, and wait for them; callable from several threads at once.
 
         A shard whose worker dies is started again, a few times; it goes on from what it committed.
+        So are all of them, any number of times, when the connection to the scheduler was lost.
 
         Raises:
             ClusterError: The cluster is gone, or has had no worker for two minutes.
         """
         receipts: list[ShardReceipt] = []
-        starts: Counter[int] = Counter()
         ends: Ends[ShardReceipt] = Ends()
-        pending = {self._submit(number, starts, ends): number for number in numbers}
+        pending = {self._submit(number, ends): number for number in numbers}
         while pending:
             done = self._await(ends, pending.values())
             if not done:
@@ -192,8 +198,7 @@ class Driver:
                 break
             for future in done:
                 number = pending.pop(future)
-                is_last = starts[number] >= self._execution.options.max_shard_starts
-                receipt = self._receive(future, number, log, is_last=is_last)
+                receipt = self._receive(future, number, log)
                 future.release()
                 if receipt is not None:
                     self._open.discard(number)
@@ -202,16 +207,18 @@ class Driver:
                             self._whole.add(number)
                     log.info("%s", receipt)
                     receipts.append(receipt)
-                elif not is_last and not self.stopped:
-                    pending[self._submit(number, starts, ends)] = number
+                elif self._may_begin(number):
+                    pending[self._submit(number, ends)] = number
                 else:
                     self._open.discard(number)
         return receipts
 
-    def _submit(
-        self, number: int, starts: Counter[int], ends: Ends[ShardReceipt]
-    ) -> "Future[ShardReceipt]":
-        starts[number] += 1
+    def _may_begin(self, number: int) -> bool:
+        """Whether a shard is begun again that has not come to its end."""
+        most = self._execution.options.max_shard_starts
+        return self._failures[number] < most and not self.stopped
+
+    def _submit(self, number: int, ends: Ends[ShardReceipt]) -> "Future[ShardReceipt]":
         # One that is cut off from the store is soon free for what it cannot do.
         failed_on = self._failed_on.get(number, set())
         others = sorted(self._watch.workers().keys() - failed_on) if failed_on else []
@@ -221,7 +228,7 @@ class Driver:
             workers=others or None,
             allow_other_workers=bool(others),
             # A new key for each start: Dask would give the old one's result, or error, again.
-            key=f"shard-{number:05d}-{self._execution.token}-{starts[number]}",
+            key=f"shard-{number:05d}-{self._execution.token}-{next(self._submitted)}",
             priority=self._priority[number],
             pure=False,
         )
@@ -229,11 +236,12 @@ class Driver:
         return future
 
     def _receive(
-        self, future: "Future[ShardReceipt]", number: int, log: Logger, *, is_last: bool
+        self, future: "Future[ShardReceipt]", number: int, log: Logger
     ) -> ShardReceipt | None:
-        """Return the receipt of a shard, or None when it failed as a whole.
+        """Return the receipt of a shard, or None when it failed as a whole or was lost.
 
-        `is_last`: it is not begun again, so that its partitions are lost.
+        Raises:
+            ClusterError: It was lost with the scheduler, which does not come back.
         """
         try:
             # Its worker may be stopped just now, with the receipt in its memory.
@@ -244,15 +252,23 @@ class Driver:
             self.stop(Stop(RunStatus.FAILURE, str(error)))
             return None
         except Exception as error:
+            # Until it is begun again nothing is heard of it, and its worker is not to blame.
+            heard = self.progress.latest.pop(number, None)
+            if is_cut_off(error):
+                await_reconnection(self._client)
+                self._watch.look()
+                log.info("shard %d was lost with the connection to the scheduler", number)
+                return None
+            self._failures[number] += 1
             reason = f"{type(error).__name__}: {error}".removesuffix(": ")
             self.lost[number] = storable_start(reason, 500)
-            if (heard := self.progress.latest.get(number)) is not None:
+            if heard is not None:
                 self._failed_on.setdefault(number, set()).add(heard[0].worker)
-            if is_last or self.stopped:
-                log.warning("shard %d did not come to its end: %s", number, self.lost[number])
-            else:
+            if self._may_begin(number):
                 # Nothing is lost: what it committed stands, and the rest is done once more.
                 log.info("shard %d is begun again: %s", number, self.lost[number])
+            else:
+                log.warning("shard %d did not come to its end: %s", number, self.lost[number])
             return None
         self.lost.pop(number, None)
         return receipt
