@@ -326,12 +326,11 @@ class Attempt:
             if number in self._lost:
                 ended.lost.add(node.worker)
                 sentence = f"The Dask worker {node.worker} {self._lost[number]}."
-                failure = Failure(
-                    error_type="WorkerLost",
-                    message=sentence,
-                    fingerprint=fingerprint_failure("WorkerLost", self._lost[number]),
-                    final=False,
-                )
+                failure = _loss("WorkerLost", sentence, self._lost[number])
+                ended.ends += self._unknown_ends(node, PartitionStatus.INTERNAL_ERROR, failure)
+            elif future.cancelled():
+                sentence = "The connection to the Dask scheduler was closed."
+                failure = _loss("SchedulerLost", sentence, sentence)
                 ended.ends += self._unknown_ends(node, PartitionStatus.INTERNAL_ERROR, failure)
             elif is_done and (error := future.exception(timeout=ANSWER_S)) is not None:
                 failure = describe_error(error)
@@ -362,3 +361,9 @@ class Attempt:
             )
             for rank in range(node.first_rank, node.first_rank + node.ranks)
         ]
+
+
+def _loss(kind: str, sentence: str, reason: str) -> Failure:
+    """Return the failure of ranks that may well have done nothing wrong."""
+    fingerprint = fingerprint_failure(kind, reason)
+    return Failure(error_type=kind, message=sentence, fingerprint=fingerprint, final=False)

@@ -40,6 +40,7 @@ from tests.flows.distributed_functions import (
     look_into_shop,
     sleep_while_told,
 )
+from tests.own_cluster import cut_off_others
 
 pytestmark = pytest.mark.usefixtures("single_shard")
 
@@ -188,6 +189,30 @@ def test_ctrl_c_ends_the_ranks_and_a_resume_goes_on(train, rows, tmp_path, store
     assert (run.status, run.newest.counts) == (RunStatus.CANCELLED, {"CANCELLED": 2})
     assert "asleep" in run.newest.logs(0)
     assert train(rows, run_id="stopped", on_existing_artifacts="resume").counts == {"DONE": 2}
+
+
+def test_a_gang_that_is_lost_with_the_scheduler_begins_again_or_fails_with_its_run(
+    train, rows, dask_client, tmp_path
+) -> None:
+    def cut() -> None:
+        while not all((tmp_path / f"here-{rank}").exists() for rank in range(2)):
+            time.sleep(0.05)
+        cut_off_others(dask_client)
+        (tmp_path / "sleep").unlink()
+
+    for retries in (0, 1):
+        (tmp_path / "sleep").touch()
+        for mark in tmp_path.glob("here-*"):
+            mark.unlink()
+        thread = threading.Thread(target=cut)
+        thread.start()
+        given = {"gang": GangOptions(max_retries=retries), "params": {"folder": str(tmp_path)}}
+        if retries:
+            assert train(rows, sleep_while_told, **given).counts == {"DONE": 2}
+        else:
+            with pytest.raises(RunFailedError, match="connection to the Dask scheduler was closed"):
+                train(rows, sleep_while_told, **given)
+        thread.join()
 
 
 SCRIPT = """

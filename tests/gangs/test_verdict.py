@@ -111,7 +111,8 @@ def test_a_stop_ends_the_wait_for_other_workers(monkeypatch):
     node = Node(worker="tcp://lost", first_rank=0, ranks=1)
     options = GangOptions(max_retries=1, join_timeout_s=600)
     spec: Any = SimpleNamespace(run_id="gang", nodes=(node,), options=options)
-    driver = GangDriver(None, spec, None)
+    client: Any = SimpleNamespace(status="running")
+    driver = GangDriver(client, spec, None)
 
     class Lost:
         def __init__(self, *_: Any) -> None: ...
