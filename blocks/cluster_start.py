@@ -23,7 +23,7 @@ from distributed.comm.core import connect
 from distributed.deploy.cluster import Cluster
 from distributed.security import Security
 
-from partwise.cluster_calls import in_time
+from partwise.cluster_calls import await_reconnection, in_time
 
 # Workers that have nothing to do end at once. One that is busy, or stopped (SIGSTOP), is waited for
 # by its nanny for 4 s, and so is killed before that.
@@ -141,6 +141,8 @@ def connected(client: distributed.Client) -> Iterator[distributed.Client]:
     try:
         yield client
     finally:
+        # One that is closed while it connects leaves a socket behind.
+        await_reconnection(client, CLIENT_CLOSES_S)
         with suppress(TimeoutError):
             client.close(timeout=CLIENT_CLOSES_S)
 

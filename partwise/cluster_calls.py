@@ -77,15 +77,17 @@ def await_one(future: "Future[Any]", limit_s: float) -> None:
 
 def is_cut_off(error: BaseException) -> bool:
     """Whether a task was cancelled since its client had lost the scheduler, by no fault of its."""
-    return getattr(error, "reason", "") == "scheduler-connection-lost"
+    # Of one task, or of several that were waited for.
+    each = [error, *getattr(error, "error_groups", ())]
+    return any(getattr(one, "reason", "") == "scheduler-connection-lost" for one in each)
 
 
-def await_reconnection(client: "Client") -> None:
+def await_reconnection(client: "Client", limit_s: float = RECONNECT_S) -> None:
     """Wait some seconds for a client that has lost the scheduler to find it again.
 
     Of what is submitted before, the client forgets some with the tasks that it has lost.
     """
-    deadline = time.monotonic() + RECONNECT_S
+    deadline = time.monotonic() + limit_s
     while client.status == "connecting" and time.monotonic() < deadline:
         time.sleep(0.05)
 

@@ -21,14 +21,14 @@ import pyarrow as pa
 
 from partwise.blocks import LocalCluster
 from partwise.choices import OnExisting
-from partwise.cluster_calls import ANSWER_S, in_time
+from partwise.cluster_calls import ANSWER_S, in_time, is_cut_off
 from partwise.engine.driver.cluster_watch import ClusterWatch
 from partwise.engine.driver.packages import build_on_workers
 from partwise.engine.driver.preloading import preload_here
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.worker.child import end_marked
 from partwise.environments.resolved_environment import ResolvedEnvironment
-from partwise.errors import IntegrityError, StoreError
+from partwise.errors import ClusterError, IntegrityError, StoreError
 from partwise.flows.orchestration.block_parameters import Cluster
 from partwise.flows.orchestration.interruption import (
     CancelRequested,
@@ -126,8 +126,13 @@ class Frame:
             self.stack = stack.pop_all()
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.stack.__exit__(*exception)  # type: ignore[arg-type]
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.stack.__exit__(kind, error, trace)  # type: ignore[arg-type]
+        if error is not None and is_cut_off(error):
+            raise ClusterError(
+                "The connection to the Dask scheduler was closed, and what the cluster was at is "
+                f"lost; resume the run {self._plan.identity.run_id!r}."
+            ) from error
 
     def _note_cancels(self) -> Callable[[], None]:
         """Return what notes, from any thread, that somebody asked for the end of the run."""

@@ -15,6 +15,7 @@ import pytest
 from partwise.engine.scaling import ScalingConfig
 from partwise.environments.environment import Environment
 from partwise.errors import (
+    ClusterError,
     ColumnError,
     InputError,
     PackageError,
@@ -40,7 +41,10 @@ from tests.flows.distributed_functions import (
     look_into_shop,
     sleep_while_told,
 )
+from tests.lazily import Lazily
 from tests.own_cluster import cut_off_others
+
+dd = Lazily("dask.dataframe")
 
 pytestmark = pytest.mark.usefixtures("single_shard")
 
@@ -213,6 +217,32 @@ def test_a_gang_that_is_lost_with_the_scheduler_begins_again_or_fails_with_its_r
             with pytest.raises(RunFailedError, match="connection to the Dask scheduler was closed"):
                 train(rows, sleep_while_told, **given)
         thread.join()
+
+
+def wait_in(folder: str):
+    Path(folder, "here").touch()
+    while os.path.exists(f"{folder}/sleep"):
+        time.sleep(0.05)
+    return pa.table({"y": [1.0]}).to_pandas()
+
+
+def test_rows_that_are_lost_with_the_scheduler_on_their_way_end_the_call(
+    train, dask_client, tmp_path
+) -> None:
+    (tmp_path / "sleep").touch()
+    frame = dd.from_map(wait_in, [str(tmp_path)], meta=pa.table({"y": [1.0]}).to_pandas())
+
+    def cut() -> None:
+        while not (tmp_path / "here").exists():
+            time.sleep(0.05)
+        cut_off_others(dask_client)
+        (tmp_path / "sleep").unlink()
+
+    thread = threading.Thread(target=cut)
+    thread.start()
+    with pytest.raises(ClusterError, match="was closed, and what the cluster was at is lost"):
+        train(frame)
+    thread.join()
 
 
 SCRIPT = """

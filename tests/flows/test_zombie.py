@@ -275,8 +275,8 @@ def test_a_driver_that_finds_its_scheduler_again_goes_on(cluster, dask_client, t
             cut_off_others(dask_client)
         run = working.result()
     assert run.counts == {"DONE": PARTITIONS}
-    # Of each cut, what was in the midst on two workers.
-    assert calls_of(tmp_path).total() <= PARTITIONS + 4
+    # What is not committed yet is begun again, for each cut once more.
+    assert max(calls_of(tmp_path).values()) <= 3
 
 
 def test_a_second_driver_is_refused_while_the_first_works(cluster, tmp_path) -> None:
