@@ -20,6 +20,9 @@ BAR = 40
 BUSY = 0.1
 """From this part of the cores on that others have, figures are not for comparison."""
 
+_NO_PAGES = (":!benchmarks/RESULTS.md", ":!benchmarks/RESULTS-quick.md")
+"""All files of the checkout but those that are written here."""
+
 PACKAGES = (
     *("prefect", "dask", "distributed", "lightgbm", "xgboost", "numpy", "pandas", "pyarrow"),
     *("joblib", "polars", "onnxruntime", "torch", "optuna"),
@@ -99,9 +102,15 @@ def is_of(page: str, about: Sequence[str]) -> bool:
 
 @functools.cache  # at the first row, since the page itself is a file of the checkout
 def _commit() -> str:
-    words = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip()
+
+    # With rows of another call in it, the page has changed, and what is measured has not.
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *_NO_PAGES)
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + ("-dirty" if changed else "")
 
 
 def _processor() -> str:
