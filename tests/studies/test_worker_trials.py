@@ -13,7 +13,7 @@ from partwise.studies import worker, worker_trials
 TRIED: list[str] = []
 
 
-def held_slot(execution: Any) -> None:
+def held_slot(execution: Any, is_stopped: Any) -> None:
     """Fail, as where a worker is cut off from the store that it reads first."""
     TRIED.append(get_worker().address)
     raise StoreError("The store is out of this worker's reach.")
