@@ -21,7 +21,8 @@ from partwise.cluster_calls import known_workers
 from partwise.engine.assignment import Execution, ShardAssignment, work_file
 from partwise.engine.driver.payload import pack_work
 from partwise.engine.options import ExecutionOptions
-from partwise.engine.worker.tasks import end_execution, run_shard
+from partwise.engine.worker.shard_run import execution_folder
+from partwise.engine.worker.tasks import DaskHost, end_execution, run_shard
 from partwise.engine.works import MapWork
 from partwise.errors import RunBusyError, RunExistsError, StoreError
 from partwise.flows import map_partitions
@@ -60,6 +61,7 @@ class Begun:
     assignments: list[ShardAssignment]
     store: Store
     partitions: int
+    token: str
 
     def complete(self) -> Run:
         ending = Ending(
@@ -125,15 +127,15 @@ def begun(client, folder: Path, nap_s: float, first_segment_s: float = 0.1) -> I
             for shard in sharded.shards
         ]
         try:
-            yield Begun(claim, assignments, store, sharded.partitions)
+            yield Begun(claim, assignments, store, sharded.partitions, token)
         finally:
             client.run(end_execution, token)
-            assert not any(client.run(list_folders).values())
+            assert not any(client.run(has_folder, token).values())
 
 
-def list_folders(dask_worker: distributed.Worker) -> list[str]:
-    """Return what executions have left on a worker."""
-    return [name for name in os.listdir(dask_worker.local_directory) if "partwise-" in name]
+def has_folder(token: str, dask_worker: distributed.Worker) -> bool:
+    """Return whether a worker still has the folder of an execution."""
+    return os.path.exists(execution_folder(DaskHost(dask_worker), token))
 
 
 def calls_of(folder: Path) -> Counter[int]:
@@ -242,7 +244,7 @@ def test_shards_of_a_driver_that_is_gone_commit_and_leave_their_worker(
         del lost
         # It held its partition for ever; and nobody has told the worker to tidy up.
         wait_for(
-            lambda: not dask_client.run(list_folders, workers=[worker])[worker],
+            lambda: not dask_client.run(has_folder, run.token, workers=[worker])[worker],
             "the worker goes on with the work of nobody",
         )
         before = calls_of(tmp_path).total()
