@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from partwise.compat.snowflake.ml.data import DataConnector
-from partwise.compat.snowflake.snowpark import Session, functions
+from partwise.compat.snowflake.snowpark import Session, dialect, functions
 from partwise.compat.snowflake.snowpark.functions import col
 from partwise.errors import ColumnError, InputError
 
@@ -195,6 +195,30 @@ def test_nothing_but_tables_is_read_and_written(
         session.sql(query.format(secret)).collect()
     assert sorted(tmp_path.rglob("*")) == before
     assert rows.num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select * from read_csv('{}')",
+        "select content from read_text('{}')",
+        "select * from '{}'",
+        "copy (select 1) to '{}.new'",
+        "attach '{}.new'",
+        "set enable_external_access = true",
+    ],
+)
+def test_duckdb_itself_is_locked_whatever_gets_through_to_it(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    secret = tmp_path / "secret.csv"
+    secret.write_text("a\n1\n")
+    before = sorted(tmp_path.rglob("*"))
+    # As if the list of what is known had a hole.
+    monkeypatch.setattr(dialect, "translated", lambda *_: text.format(secret))
+    with pytest.raises(InputError, match=r"disabled|locked"):
+        session.sql("select 1").collect()
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_parameters_come_in_the_order_of_the_text(session: Session) -> None:
