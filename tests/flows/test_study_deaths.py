@@ -17,6 +17,7 @@ from partwise.engine.options import ExecutionOptions
 from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.runs.trials import read_trials
 from tests.flows.study_functions import gang_parabola, journalled
+from tests.own_cluster import cut_off_others
 from tests.plain_cluster import plain_cluster
 
 pytestmark = pytest.mark.slow
@@ -91,3 +92,12 @@ def test_a_study_survives_the_death_of_a_worker(tune, client, tmp_path) -> None:
     assert [trial.status for trial in trials] == [PartitionStatus.DONE] * 8
     models = [run.model(number, serde=PickleSerde())["x"] for number in range(8)]
     assert models == [trial.settings["x"] for trial in trials]
+
+
+def test_a_study_goes_on_when_its_driver_finds_the_scheduler_again(tune, client, tmp_path) -> None:
+    threads = [once(tmp_path, ended, lambda: cut_off_others(client)) for ended in (1, 3, 5)]
+    run = tune("cut", trials=8)
+    for thread in threads:
+        thread.join()
+    trials = read_trials(run.ledger)
+    assert [trial.status for trial in trials] == [PartitionStatus.DONE] * 8
