@@ -23,6 +23,7 @@ from distributed.comm.core import connect
 from distributed.deploy.cluster import Cluster
 from distributed.security import Security
 
+from partwise.blocks.temporary_certificate import temporary_security
 from partwise.cluster_calls import await_reconnection, in_time
 
 # Workers that have nothing to do end at once. One that is busy, or stopped (SIGSTOP), is waited for
@@ -103,7 +104,7 @@ def _start_options(dashboard_address: str) -> dict[str, Any]:
         # worker can run code as its owner. So each connection has to show the certificate of this
         # cluster, which is in the memory of this process and of those that it starts.
         "protocol": "tls://",
-        "security": Security.temporary(),
+        "security": temporary_security(),
         # Dask has a port for HTTP in any case; without an address it takes the well-known port
         # 8787, and warns when another cluster has it.
         "dashboard_address": dashboard_address or "127.0.0.1:0",

@@ -18,10 +18,12 @@ import distributed
 from distributed.comm import connect
 from distributed.security import Security
 
+from partwise.blocks.temporary_certificate import temporary_security
+
 addresses, uid = json.loads(sys.argv[1]), int(sys.argv[2])
 if os.getuid() != uid:
     os.setuid(uid)
-own = Security.temporary()
+own = temporary_security()
 
 async def attempt(address, security):
     role = security.get_connection_args("client") if security else {}

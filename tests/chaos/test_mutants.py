@@ -247,7 +247,7 @@ MUTANTS = (
     Mutant(
         "clusters of our own speak TLS",
         "blocks/cluster_start.py",
-        '        "protocol": "tls://",\n        "security": Security.temporary(),\n',
+        '        "protocol": "tls://",\n        "security": temporary_security(),\n',
         "",
         "tests/blocks/test_other_users.py -k nobody_else_runs_code",
     ),
