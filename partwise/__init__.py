@@ -15,6 +15,7 @@ Example:
 import importlib
 from typing import Any
 
+from partwise.processes.garbage import collecting_rarely
 from partwise.renamed import is_called_now
 from partwise.stand_ins import load
 
@@ -113,10 +114,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _MODULE_OF[name]
     value: Any
-    if module in _KNOW_PREFECT:
-        value = load(module, name)
-    else:
-        value = getattr(importlib.import_module(module), name)
+    with collecting_rarely():
+        if module in _KNOW_PREFECT:
+            value = load(module, name)
+        else:
+            value = getattr(importlib.import_module(module), name)
     # The next time Python finds it without this function.
     globals()[name] = value
     return value

@@ -21,7 +21,7 @@ from typing import Any
 
 from partwise.processes import keeper
 from partwise.processes.family import adopt_orphans, children_of, end_all, is_running
-from partwise.processes.garbage import collecting_rarely
+from partwise.processes.garbage import not_collecting
 
 ENVIRONMENT_MARK = "PARTWISE_CHILD"
 """The variable that tells a child, and all that it starts, from other processes."""
@@ -47,7 +47,7 @@ def place_of_mark() -> int:
 
 def load(modules: Sequence[str]) -> None:
     """Import what forks of this process are to find, and make it ready to be forked."""
-    with collecting_rarely():
+    with not_collecting():
         for name in modules:
             import_module(name)
     if threading.active_count() > 1:

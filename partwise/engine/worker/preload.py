@@ -4,7 +4,7 @@ import gc
 import os
 from importlib import import_module
 
-from partwise.processes.garbage import collecting_rarely
+from partwise.processes.garbage import not_collecting
 from partwise.processes.starting import become_child
 
 _MODULES = (
@@ -21,7 +21,7 @@ _MODULES = (
 # this one ended, its workers would count as dead.
 os.setpgid(0, 0)
 become_child(os.getppid())
-with collecting_rarely():
+with not_collecting():
     for _name in _MODULES:
         import_module(_name)
 # All of it stays: a collection in a worker would write to every object, and so copy it.
