@@ -8,7 +8,6 @@ from partwise.calls.pipeline import PipelineCall
 from partwise.calls.script import ScriptCall
 from partwise.choices import GOES_ON
 from partwise.engine.driver.named_modules import named_modules
-from partwise.engine.driver.preloading import preload_here
 from partwise.environments.environment import DEFAULT_ENVIRONMENT
 from partwise.errors import RunCancelledError, RunFailedError
 from partwise.flows.cli.exit_codes import code_of, code_of_run
@@ -74,6 +73,8 @@ def _begin_loading(call: Call) -> None:
     if not isinstance(call, TrainCall) or not isinstance(call.trainer, ScoredTrainer):
         return
     if call.environment == DEFAULT_ENVIRONMENT and call.execution.gpus is None:
+        from partwise.engine.driver.preloading import preload_here
+
         preload_here(named_modules(call.trainer), call.execution.cpus)
 
 

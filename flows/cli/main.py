@@ -164,6 +164,9 @@ _BEGIN_RUNS = (
     *(("runs", "resume"), ("runs", "repeat")),
 )
 """Commands that begin a run, or go on with one."""
+_ASKS = ("--help", "-h")
+_NO_WORKERS_HERE = ("--cluster", "--address", "--devices", "--on-existing-artifacts", *_ASKS)
+"""Beginnings of options by which a run may start no workers on this machine."""
 _LOOK_INTO_STORE = ("runs", "catalog", "data", "store", "doctor")
 _STORE_BLOCK = "store-block/"
 
@@ -209,6 +212,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         end_by_signals()
         collect_rarely()
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None and _may_start_workers(words):
+        # Their server needs as long for its imports as we do for ours and for reading the call, on
+        # another core. Where that is refused, it ends with this process.
+        from partwise.processes.worker_server import begin_worker_server
+
+        begin_worker_server()
     if Path(".partwise/services.json").exists():
         _use_server_of_up(words)
         _know_the_password()
@@ -259,6 +268,12 @@ def _begins_run(words: Sequence[str]) -> bool:
     return any(tuple(words[: len(names)]) == names for names in _BEGIN_RUNS)
 
 
+def _may_start_workers(words: list[str]) -> bool:
+    """Whether a command, as far as its words tell, begins a run by workers of this machine."""
+    elsewhere = any(word.startswith(_NO_WORKERS_HERE) for word in _own_words(words))
+    return _begins_run(words) and words[0] != "runs" and not elsewhere
+
+
 def _own_words(words: list[str]) -> list[str]:
     """Return the words without those behind "--", which are a script's."""
     return words[: words.index("--")] if "--" in words else words
@@ -270,7 +285,7 @@ def _use_server_of_up(words: list[str]) -> None:
     It begins a run, or looks into the store of a saved block. Whoever names a server, or sets
     PREFECT_API_URL to nothing, has decided otherwise.
     """
-    without = {"--prefect", "--help", "-h"} & {*_own_words(words)}
+    without = {"--prefect", *_ASKS} & {*_own_words(words)}
     own = [*_own_words(words)]
     if own and own[0] in _LOOK_INTO_STORE:
         own.append(os.environ.get("PARTWISE_STORE", ""))

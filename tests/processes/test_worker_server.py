@@ -1,9 +1,12 @@
 """The process that workers are forked from: what they get of it, what it survives, when it ends."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -42,6 +45,35 @@ def _count(data, context):
 
 def _trim_threshold(data, context):
     return {"threshold": [os.environ.get("MALLOC_TRIM_THRESHOLD_", "the library's own")]}
+
+
+ASKED = """
+import json, sys
+from partwise.processes import worker_server
+
+begun = []
+worker_server.begin_worker_server = lambda: begun.append(1)
+from partwise.flows.cli.main import main
+
+for words in json.loads(sys.argv[1]):
+    begun.clear()
+    sys.argv[1:] = words
+    main()
+    print(len(begun), flush=True)
+"""
+REFUSED = ("train", "nowhere.parquet", "-p", "store", "--trainer", "lightgbm", "--label", "sales")
+BEGUN = (REFUSED, ("infer",), ("map", "nowhere.parquet", "--", "--help"))
+NOT_BEGUN = (
+    (*REFUSED, "--cluster", "cuda-cluster/big"),
+    (*REFUSED, "--address=tls://127.0.0.1:1"),
+    (*REFUSED, "--devices", "0"),
+    (*REFUSED, "--cluster-class", "no.Such"),
+    (*REFUSED, "--on-existing-artifacts", "resume"),
+    (*REFUSED, "--help"),
+    ("runs", "show", "nothing"),
+    ("nothing",),
+)
+"""Commands that cannot be carried out: so none gets as far as a cluster."""
 
 
 @pytest.fixture
@@ -122,6 +154,33 @@ def test_the_allocator_of_users_code_is_as_the_user_has_it(monkeypatch, tmp_path
     assert run.predictions()["threshold"].to_pylist() == [users or "the library's own"]
 
 
+def test_a_command_that_may_start_workers_begins_their_server_before_it_is_read(tmp_path):
+    words = json.dumps([*BEGUN, *NOT_BEGUN])
+    command = [sys.executable, "-c", ASKED, words]
+    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    begun = [line for line in shown.stdout.splitlines() if line in ("0", "1")]
+    assert begun == ["1"] * len(BEGUN) + ["0"] * len(NOT_BEGUN)
+
+
+def test_a_refused_command_leaves_no_server(tmp_path):
+    command = [sys.executable, "-m", "partwise.flows.cli.main", *REFUSED]
+    environment = {**os.environ, NAME: str(tmp_path)}
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    )
+    seen = set()
+    while process.poll() is None:
+        seen |= _having(str(tmp_path))
+        time.sleep(0.01)
+    assert "nowhere.parquet" in process.communicate()[1]
+    assert len(seen) > 1
+
+    deadline = time.monotonic() + 10
+    while _having(str(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert _having(str(tmp_path)) == set()
+
+
 def test_workers_go_on_through_signals_to_the_driver_and_the_death_of_their_server(driver):
     server, worker = _answer(driver)
     for place, number in enumerate((signal.SIGINT, signal.SIGTERM)):
@@ -170,3 +229,13 @@ def test_the_server_ends_with_its_driver(driver, number, is_stopped):
     driver.wait(10)
 
     assert psutil.wait_procs(left, timeout=30)[1] == []
+
+
+def _having(value: str) -> set[int]:
+    """The processes whose environment has a mark."""
+    found = set()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(NAME) == value:
+                found.add(process.pid)
+    return found
