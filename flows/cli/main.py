@@ -212,12 +212,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         end_by_signals()
         collect_rarely()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments is None and _may_start_workers(words):
-        # Their server needs as long for its imports as we do for ours and for reading the call, on
-        # another core. Where that is refused, it ends with this process.
-        from partwise.processes.worker_server import begin_worker_server
-
-        begin_worker_server()
     if Path(".partwise/services.json").exists():
         _use_server_of_up(words)
         _know_the_password()
@@ -228,6 +222,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if words and (now := _OLD_COMMANDS.get(words[0])):
             raise InputError(f"partwise {words[0]} is called partwise {now} now.")
+        if arguments is None and _may_start_workers(words):
+            _begin_workers()
         # Rich takes a quarter of the time of `partwise --help` to load what reads Markdown.
         app.help_format = "markdown" if words and words[0] in _COMMANDS else "plaintext"
         variables = {_DEBUG: "1" if debug else ""}
@@ -272,6 +268,18 @@ def _may_start_workers(words: list[str]) -> bool:
     """Whether a command, as far as its words tell, begins a run by workers of this machine."""
     elsewhere = any(word.startswith(_NO_WORKERS_HERE) for word in _own_words(words))
     return _begins_run(words) and words[0] != "runs" and not elsewhere
+
+
+def _begin_workers() -> None:
+    """Begin the server of workers, which is as long at its imports as we are at reading the call.
+
+    It ends with this process, also where the call is refused.
+    """
+    from partwise.processes.worker_server import begin_worker_server
+
+    # Who needs it begins it once more, and tells what is wrong with this machine.
+    with suppress(OSError, RuntimeError):
+        begin_worker_server()
 
 
 def _own_words(words: list[str]) -> list[str]:
