@@ -98,6 +98,8 @@ def answer(session: Session, query: str, params: list[Any] | None = None) -> lis
          [(dt.date(2020, 2, 1), datetime(2020, 1, 31, 1), dt.date(2020, 2, 29),
            dt.date(2020, 1, 1), 2, dt.date(2020, 1, 31), 2020)]),
         ("select datediff(week, '2020-01-05'::date, to_date('2020-01-06')) w", "W", [(1,)]),
+        ("select date_trunc('month', '2020-01-05'::date) a, date_part('mm', ts) b, "
+         "extract(hour from ts) c from t where x = 10", "A B C", [(dt.date(2020, 1, 1), 1, 23)]),
         ("select to_timestamp('2020-01-02 03:04:05') t", "T", [(datetime(2020, 1, 2, 3, 4, 5),)]),
         ("select count(*) c from t where uniform(1, 3, random()) not between 1 and 3", "C", [(0,)]),
         ("select a -- a comment\n from u where 'a  b' = 'a' || '  b' and a = 3;", "A", [(3,)]),

@@ -34,6 +34,7 @@ _ONLY = {"Trim": {"this", "position"}, "LastDay": {"this"}}
 """Functions of which these arguments alone are known."""
 _OF_DATES = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY")
 _UNITS = (*_OF_DATES, "HOUR", "MINUTE", "SECOND")
+_PARTS = {*_UNITS} - {"WEEK"}
 _TEXT = ("TEXT", "VARCHAR")
 _WHOLE = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 _NO_ZONE = ("DATE", "TIMESTAMP", "TIMESTAMPNTZ", "DATETIME")
@@ -93,6 +94,10 @@ def parsed(text: str, params: Sequence[Any]) -> Any:
         # Of one argument alone, which is no number of seconds: that cast is an error.
         if node.name.upper() in ("TO_TIMESTAMP", "TO_TIMESTAMP_NTZ") and len(node.expressions) == 1:
             node.replace(exp.cast(node.expressions[0], "TIMESTAMP"))
+    for part in trees[0].find_all(exp.Extract):
+        # DATE_PART too.
+        if part.name.upper() in _PARTS:
+            part.replace(getattr(exp, part.name.capitalize())(this=part.expression))
     if isinstance(trees[0], exp.Insert) and isinstance(trees[0].expression, exp.Values):
         trees[0].set("expression", exp.select("*").from_(trees[0].expression.copy()))
     return trees[0]
@@ -162,7 +167,7 @@ def _problems(node: Any, kind: str) -> Iterator[str]:
         word = node.to.this.value.upper()
         if word not in _TYPES or (node.to.expressions and word != "DECIMAL"):
             yield f"the type {node.to.sql('snowflake')} is not among what is known here"
-    if kind in _WITH_UNITS and str(node.args.get("unit")).upper() not in _UNITS:
+    if kind in _WITH_UNITS and node.text("unit").upper() not in _UNITS:
         yield f"a unit is one of {', '.join(_UNITS)}"
     if (kind == "Rand" and "this" in given) or (kind == "TableSample" and "seed" in given):
         yield "what a seed draws there nobody else draws"
