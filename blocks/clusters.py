@@ -18,7 +18,6 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import Field, PrivateAttr, model_validator
 
 from partwise.blocks.named_fields import BlockType, NamedFields
-from partwise.processes.garbage import collecting_rarely
 from partwise.processes.worker_server import begin_worker_server
 
 if TYPE_CHECKING:
@@ -97,11 +96,10 @@ class LocalCluster(NamedFields):
         """
         # Before Dask is imported, and beside it.
         begin_worker_server()
-        with collecting_rarely():
-            import distributed
-            from dask.system import CPU_COUNT
+        import distributed
+        from dask.system import CPU_COUNT
 
-            from partwise.blocks.cluster_start import forked_environment, forked_workers, started
+        from partwise.blocks.cluster_start import forked_environment, forked_workers, started
 
         fewest = self.workers or (1 if self.max_workers else CPU_COUNT)
 

@@ -4,7 +4,6 @@ Linux only.
 """
 
 import ctypes
-import gc
 import json
 import os
 import selectors
@@ -21,7 +20,7 @@ from typing import Any
 
 from partwise.processes import keeper
 from partwise.processes.family import adopt_orphans, children_of, end_all, is_running
-from partwise.processes.garbage import not_collecting
+from partwise.processes.garbage import never_collected
 
 ENVIRONMENT_MARK = "PARTWISE_CHILD"
 """The variable that tells a child, and all that it starts, from other processes."""
@@ -47,15 +46,12 @@ def place_of_mark() -> int:
 
 def load(modules: Sequence[str]) -> None:
     """Import what forks of this process are to find, and make it ready to be forked."""
-    with not_collecting():
+    with never_collected():
         for name in modules:
             import_module(name)
     if threading.active_count() > 1:
         # A fork would lack it. The worker begins another server, without these libraries.
         os._exit(1)
-    # A collection in a fork would write to every object, and so copy the memory of all. Before it
-    # none is done: it takes 0.1 s where LightGBM is loaded, and finds next to nothing.
-    gc.freeze()
 
 
 class Forking:

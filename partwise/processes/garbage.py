@@ -23,15 +23,19 @@ def collect_rarely() -> None:
 
 
 @contextmanager
-def not_collecting() -> Iterator[None]:
-    """Look for no garbage for the time of a block that imports much: each look takes 0.05 s."""
-    was_on = gc.isenabled()
+def never_collected() -> Iterator[None]:
+    """Look for no garbage while a block imports, nor later among what is there at its end.
+
+    For processes that others are forked from: a collection in a fork writes to every object, and so
+    copies the memory of all. One in the block would take 0.05 s and find next to nothing.
+    """
     gc.disable()
     try:
         yield
+        # Before it is on again: Python would look at once.
+        gc.freeze()
     finally:
-        if was_on:
-            gc.enable()
+        gc.enable()
 
 
 @contextmanager

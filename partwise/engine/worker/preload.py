@@ -1,10 +1,9 @@
 """What the process that Dask workers are forked from imports; nobody else imports this module."""
 
-import gc
 import os
 from importlib import import_module
 
-from partwise.processes.garbage import not_collecting
+from partwise.processes.garbage import never_collected
 from partwise.processes.starting import become_child
 
 _MODULES = (
@@ -21,8 +20,6 @@ _MODULES = (
 # this one ended, its workers would count as dead.
 os.setpgid(0, 0)
 become_child(os.getppid())
-with not_collecting():
+with never_collected():
     for _name in _MODULES:
         import_module(_name)
-# All of it stays: a collection in a worker would write to every object, and so copy it.
-gc.freeze()
