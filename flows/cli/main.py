@@ -222,7 +222,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if words and (now := _OLD_COMMANDS.get(words[0])):
             raise InputError(f"partwise {words[0]} is called partwise {now} now.")
-        if arguments is None and _may_start_workers(words):
+        # On one core it would only keep us from reading the call.
+        if arguments is None and _may_start_workers(words) and len(os.sched_getaffinity(0)) > 1:
             _begin_workers()
         # Rich takes a quarter of the time of `partwise --help` to load what reads Markdown.
         app.help_format = "markdown" if words and words[0] in _COMMANDS else "plaintext"

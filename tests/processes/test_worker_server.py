@@ -162,6 +162,13 @@ def test_a_command_that_may_start_workers_begins_their_server_before_it_is_read(
     assert begun == ["1"] * len(BEGUN) + ["0"] * len(NOT_BEGUN)
 
 
+def test_on_one_core_nothing_is_begun_before_a_command_is_read(tmp_path):
+    core = str(min(os.sched_getaffinity(0)))
+    command = ["taskset", "-c", core, sys.executable, "-c", ASKED, json.dumps([REFUSED])]
+    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert shown.stdout == "0\n"
+
+
 def test_a_refused_command_leaves_no_server(tmp_path):
     command = [sys.executable, "-m", "partwise.flows.cli.main", *REFUSED]
     environment = {**os.environ, NAME: str(tmp_path)}
