@@ -4,7 +4,7 @@ All of it is asked of the store again: a run may be written by other processes m
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -286,6 +286,8 @@ def read_committed(
     generation: int,
     compatible: Iterable[int],
     *,
+    ids: Sequence[str] | None = None,
+    key_types: Sequence[pa.DataType] = (),
     keeps_done: bool = False,
     is_signed: bool | None = None,
 ) -> Committed:
@@ -293,9 +295,9 @@ def read_committed(
 
     A segment that cannot be read is moved to the folder `damaged` of the run: its partitions count
     as not done, and whoever reads the run next does not meet it again. `compatible` are earlier
-    generations that count. `keeps_done`: of each partition just what the newest of them says;
-    else one that is DONE comes before, since it is compared. `is_signed` is as `read_segments` has
-    it.
+    generations that count: with `ids`, their rows of these partitions, whose keys get the types
+    `key_types`. `keeps_done`: of each partition just what the newest of them says; else one that is
+    DONE comes before, since it is compared. `is_signed` is as `read_segments` has it.
 
     Raises:
         NewerFormatError: A newer release wrote a segment.
@@ -311,11 +313,24 @@ def read_committed(
         sentences.append(
             f"{reason.rstrip('.')}. It was set aside as {aside}, and its partitions run again."
         )
+    current = segments.merge([generation])
+    if ids is not None:
+        # Of generations whose key columns had other widths, units or signs, only the keys of today
+        # are sure to have one type.
+        for path, table in segments.tables.items():
+            segments.tables[path] = _with_key_types(
+                table.filter(pc.is_in(table["partition_id"], pa.array(ids, pa.string()))), key_types
+            )
     return Committed(
-        current=segments.merge([generation]),
+        current=current,
         earlier=segments.merge(wanted - {generation}, newest_first=keeps_done),
         damaged=tuple(sentences),
     )
+
+
+def _with_key_types(ledger: pa.Table, key_types: Sequence[pa.DataType]) -> pa.Table:
+    types = [*key_types, *ledger.schema.types[len(key_types) :]]
+    return ledger.cast(pa.schema(list(zip(ledger.column_names, types, strict=True))))
 
 
 def bundles_of(ledger: pa.Table) -> set[str]:

@@ -2,7 +2,6 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,7 +44,7 @@ def store(monkeypatch) -> FakeStore:
     return FakeStore()
 
 
-def make_writer(store: FakeStore, keys: pa.Table = KEYS, **options: Any) -> SegmentWriter:
+def make_writer(store: FakeStore, **options: Any) -> SegmentWriter:
     execution: Any = SimpleNamespace(
         store=store,
         run_id="run",
@@ -54,7 +53,7 @@ def make_writer(store: FakeStore, keys: pa.Table = KEYS, **options: Any) -> Segm
         options=ExecutionOptions(**options),
         is_signed=False,
     )
-    return SegmentWriter(execution, 0, keys)
+    return SegmentWriter(execution, 0, KEYS)
 
 
 @pytest.fixture
@@ -118,35 +117,6 @@ def test_a_second_segment_has_names_of_its_own(writer, store) -> None:
     assert folders(store) == ["ledger", "ledger"]
     writer.commit()
     assert len(store.written) == 2, "an empty segment is not written"
-
-
-def test_rows_that_are_carried_may_have_a_key_of_another_width(writer, store) -> None:
-    keys = pa.table({"key": pa.array(["b"], pa.large_string())})
-    writer.carry(segments_module.segment_table(keys, [row("b")]))
-    writer.add(0, row("a"))
-    writer.commit()
-    (path,) = (path for path in store.written if path.startswith("ledger/"))
-    assert store.table(path)["partition_id"].to_pylist() == ["a", "b"]
-
-
-YEAR_1, NOW = datetime(1, 1, 1), datetime(2026, 1, 1)  # noqa: DTZ001
-
-
-@pytest.mark.parametrize(
-    ("today", "then"),
-    [
-        (pa.array([2**64 - 1, 5], pa.uint64()), pa.array([5], pa.int64())),
-        (pa.array([-1, 5], pa.int64()), pa.array([5], pa.uint64())),
-        (pa.array([YEAR_1, NOW], pa.timestamp("us")), pa.array([NOW], pa.timestamp("ns"))),
-    ],
-)
-def test_rows_that_are_carried_get_the_type_of_the_keys_of_today(store, today, then) -> None:
-    writer = make_writer(store, pa.table({"key": today}))
-    writer.carry(segments_module.segment_table(pa.table({"key": then}), [row("b")]))
-    writer.add(0, row("a"))
-    writer.commit()
-    (path,) = (path for path in store.written if path.startswith("ledger/"))
-    assert store.table(path)["key.key"].combine_chunks() == today
 
 
 def test_a_segment_is_due_after_its_time_or_when_it_is_large(store, monkeypatch) -> None:

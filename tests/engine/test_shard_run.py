@@ -437,6 +437,20 @@ def test_a_resume_keeps_what_is_done_and_same_and_runs_the_rest(shard, tmp_path)
     assert row_of(run, "b")["generation"] == 2
 
 
+def test_a_resume_goes_on_where_the_keys_before_it_were_of_either_sign(shard) -> None:
+    def function(data, context):
+        context.upload(b"one", "state.bin")
+
+    kept = []
+    for other, kind in ((-1, pa.int64()), (2**64 - 1, pa.uint64()), (-1, pa.int64())):
+        table = pa.table({"key": pa.array([other, 5], kind), "value": [1.0, 2.0]})
+        receipt, run = shard.run(function, table)
+        kept.append(receipt.kept)
+    # The other one was last made of a row with a key of another type.
+    assert kept == [0, 0, 1]
+    assert run.partitions["key"].to_pylist() == [-1, 5]
+
+
 def test_a_function_reads_what_an_earlier_generation_has_of_its_partition(shard) -> None:
     def first(data, context):
         context.upload(b"one", "state.bin")

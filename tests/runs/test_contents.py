@@ -1,6 +1,7 @@
 """Whether what a ledger refers to is on the store."""
 
 from dataclasses import replace
+from datetime import datetime
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,9 @@ from partwise.runs.completion import UnfinishedShard, complete_run
 from partwise.runs.contents import are_there, bundles_of, files_there, read_committed
 from partwise.runs.ledger import LedgerRow, segment_table
 from partwise.runs.run import Run
-from tests.run_maker import ending
+from partwise.store.store import Store
+from partwise.tables.keys.partition_keys import partition_ids
+from tests.run_maker import RunMaker, ending
 
 BUNDLES = ["bundles/0.zip", "bundles/1.zip", "bundles/2.zip"]
 OUTPUTS = ["outputs/0.parquet", "outputs/1.parquet"]
@@ -114,6 +117,35 @@ def test_where_all_that_is_done_is_kept_the_newest_generation_has_the_word(
     ).earlier
     rows = earlier.select(["key.key", "status", "generation"]).to_pylist()
     assert {row["key.key"]: (row["status"], row["generation"]) for row in rows} == expected
+
+
+YEAR_1, NOW = datetime(1, 1, 1), datetime(2026, 1, 1)  # noqa: DTZ001
+
+
+@pytest.mark.parametrize(
+    "generations",
+    [
+        [("int64", [-1, 5]), ("uint64", [5, 2**64 - 1])],
+        [("uint64", [5, 2**64 - 1]), ("int64", [-1, 5])],
+        [("timestamp[us]", [YEAR_1, NOW]), ("timestamp[ns]", [NOW])],
+        [("large_string", ["a"]), ("string", ["a", "b"])],
+    ],
+)
+def test_keys_of_earlier_generations_get_the_types_of_today(tmp_path, generations) -> None:
+    store = Store.parse(tmp_path)
+    for kind, keys in generations:
+        maker = RunMaker(store, keys=pa.schema([("key", kind)]))
+        maker.begin()
+        maker.commit(*((key, "DONE", 1.0) for key in keys))
+        maker.die()
+    for kind, keys in generations:
+        today = pa.table({"key": pa.array(keys, kind)})
+        ids = partition_ids(today, maker.columns)
+        earlier = read_committed(
+            store, "run", 0, 3, (1, 2), ids=ids, key_types=today.schema.types
+        ).earlier
+        assert earlier is not None
+        assert earlier["key.key"].combine_chunks() == today["key"].combine_chunks()
 
 
 @pytest.mark.parametrize(

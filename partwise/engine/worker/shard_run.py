@@ -213,6 +213,8 @@ class ShardRun:
             self._assignment.number,
             execution.generation,
             execution.compatible,
+            ids=shard.partition_ids,
+            key_types=shard.keys.schema.types,
             keeps_done=execution.keeps_done,
             is_signed=execution.is_signed,
         )
