@@ -118,14 +118,22 @@ class Ends(Generic[T]):
 
 def known_workers(client: "Client", limit_s: float = ANSWER_S) -> dict[str, dict[str, Any]]:
     """Return what the scheduler says of each worker, by address."""
+    workers: dict[str, dict[str, Any]] = scheduler_identity(client, limit_s)["workers"]
+    return workers
+
+
+def scheduler_identity(client: "Client", limit_s: float = ANSWER_S) -> dict[str, Any]:
+    """Return what the scheduler says of itself, and of all workers.
+
+    Raises:
+        ClusterError: It does not answer in time.
+    """
     # `client.scheduler_info()` shares a cache whose refresh leaves out the workers.
     scheduler: Any = client.scheduler
     try:
-        identity = client.sync(scheduler.identity, n_workers=-1, callback_timeout=limit_s)
+        return dict(client.sync(scheduler.identity, n_workers=-1, callback_timeout=limit_s))
     except TimeoutError as error:
         raise no_answer(limit_s) from error
-    workers: dict[str, dict[str, Any]] = identity["workers"]
-    return workers
 
 
 def ask_workers(

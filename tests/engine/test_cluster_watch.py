@@ -20,6 +20,7 @@ class Client:
     def __init__(self) -> None:
         self.status = "running"
         self.seen = {"a": 0.0, "b": 0.0}
+        self.id = "Scheduler-1"
         self.stopped: set[str] = set()
         self.restarted: list[str] = []
         self.hangs = False
@@ -42,7 +43,8 @@ class Client:
             return {}
         for address in self.seen.keys() - self.stopped:
             self.seen[address] += 1
-        return {"workers": {each: {"last_seen": seen} for each, seen in self.seen.items()}}
+        workers = {each: {"last_seen": seen} for each, seen in self.seen.items()}
+        return {"id": self.id, "workers": workers}
 
 
 @pytest.fixture
@@ -123,6 +125,14 @@ def test_a_scheduler_that_does_not_answer_is_given_up(client, monkeypatch) -> No
         watch.look()
         client.hangs = True
         with pytest.raises(ClusterError, match="has not answered"):
+            look_until(watch)
+
+
+def test_a_scheduler_that_was_started_again_is_another_one(client) -> None:
+    with ClusterWatch(client, "run") as watch:
+        watch.look()
+        client.id = "Scheduler-2"
+        with pytest.raises(ClusterError, match=r"started again, .* run 'run'; .* resume the run\."):
             look_until(watch)
 
 

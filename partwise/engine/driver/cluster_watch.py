@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from partwise.cluster_calls import ANSWER_S, RECONNECT_S, known_workers, no_answer
+from partwise.cluster_calls import ANSWER_S, RECONNECT_S, no_answer, scheduler_identity
 from partwise.engine.limits import SILENCE_S
 from partwise.errors import ClusterError
 from partwise.formatting import duration
@@ -56,7 +56,9 @@ class ClusterWatch:
 
     def __enter__(self) -> "ClusterWatch":
         self._asked_at = time.monotonic()
-        self._take(known_workers(self._client), 0.0)
+        identity = scheduler_identity(self._client)
+        self._scheduler_id: str = identity["id"]
+        self._take(identity["workers"], 0.0)
         threading.Thread(target=self._follow, daemon=True, name="partwise-watch").start()
         return self
 
@@ -68,8 +70,8 @@ class ClusterWatch:
         """Give up on a cluster that went away; returns at once.
 
         Raises:
-            ClusterError: It is gone, and not back within some seconds; its scheduler has not
-                answered for half a minute; or it has had no worker for two minutes.
+            ClusterError: It is gone, and not back within some seconds; its scheduler is another
+                one, or has not answered for half a minute; or it has had no worker for two minutes.
         """
         status = self._client.status
         if status == "connecting" and time.monotonic() - self._answered < RECONNECT_S:
@@ -139,7 +141,7 @@ class ClusterWatch:
         while not self._ended.wait(max(LOOK_S, len(self._workers) / 200)):
             asked_at = time.monotonic()
             try:
-                workers = known_workers(self._client)
+                identity = scheduler_identity(self._client)
             except ClusterError:
                 silent_s = time.monotonic() - self._answered
                 self._error = no_answer(silent_s) if silent_s > SCHEDULER_S else None
@@ -148,9 +150,15 @@ class ClusterWatch:
                 logger.debug("could not look at the cluster", exc_info=True)
             else:
                 self._answered = time.monotonic()
-                self._take(workers, self._answered - began)
+                self._take(identity["workers"], self._answered - began)
                 # Last: who reads it, then reads workers that are at least as new.
                 self._asked_at = asked_at
+                if identity["id"] != self._scheduler_id:
+                    # It has no keys of stores for its workers, and nobody would hear of progress.
+                    self._error = ClusterError(
+                        "The Dask scheduler was started again, and the new one knows nothing of "
+                        f"the run {self._run_id!r}; what is committed is kept: resume the run."
+                    )
             began = time.monotonic()
 
     def _take(self, workers: dict[str, dict[str, Any]], step_s: float) -> None:
