@@ -4,10 +4,11 @@ import csv
 import datetime as dt
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from difflib import get_close_matches
 from itertools import islice
+from pathlib import PurePath
 from typing import Any
 
 # The pictures that Unicode has for control characters; "?" in a box for what has none: C1, which
@@ -209,6 +210,28 @@ def reason(error: BaseException) -> str:
 
 _SCALARS = (str, int, float, type(None))  # a bool is an int
 _DEEPEST = 50
+
+
+def lone_surrogate(value: Any) -> str:
+    r"""Return which half of a pair of characters some text among plain values holds; "": none does.
+
+    No file can hold such a text. It comes of half an emoji, or of a file name that is not UTF-8, as
+    `os.fsdecode` gives it. It may be a secret, and is not repeated.
+
+    Example:
+        >>> lone_surrogate(["ab", "a\ud800"])
+        "'\\ud800', half of a character, which no file can hold"
+    """
+    if isinstance(value, str | PurePath):
+        try:
+            str(value).encode()
+        except UnicodeEncodeError as error:
+            return f"{error.object[error.start]!a}, half of a character, which no file can hold"
+    if isinstance(value, Mapping):
+        value = [*value, *value.values()]
+    if isinstance(value, list | tuple):
+        return next(filter(None, map(lone_surrogate, value)), "")
+    return ""
 
 
 def plain_value(value: Any, depth: int = 0) -> Any:

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic.fields import ComputedFieldInfo, FieldInfo
 
 from partwise.errors import InputError
+from partwise.formatting import lone_surrogate
 from partwise.mistakes import refused_settings
 from partwise.renamed import is_called_now
 
@@ -39,9 +40,11 @@ class Settings(BaseModel):
     @classmethod
     def _has_names_of_today(cls, values: Any) -> Any:
         if isinstance(values, dict):
-            for name in values:
+            for name, value in values.items():
                 if sentence := is_called_now(cls.__name__, name):
                     raise ValueError(sentence)
+                if found := lone_surrogate(value):
+                    raise ValueError(f"{name} holds {found}: correct it, or rename the file")
         return values
 
     # So that pydantic validates documents and forms as it does for classes without an `__init__`:

@@ -6,9 +6,11 @@ from pydantic import BaseModel
 import partwise
 from partwise import (
     Backtest,
+    Constant,
     CrossValidation,
     Environment,
     ExecutionOptions,
+    Files,
     HoldoutByTime,
     HoldoutFraction,
     InputError,
@@ -29,6 +31,23 @@ KINDS = [
     and issubclass(kind, BaseModel)
     and issubclass(kind, Settings)
 ]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda text: Constant(text),
+            r"^Constant has .*: value holds '\\ud800', half of a",
+        ),
+        (lambda text: LightGBMTrainer(label="y", params={"a": [text]}), r"params holds '\\ud800'"),
+        (lambda text: Files([f"/data/{text}.csv"]), r"^Files\(\) has a path with '\\ud800', half"),
+    ],
+)
+def test_a_text_that_no_file_can_hold_is_refused_at_once(make, message) -> None:
+    make("ä\U0001f600")
+    with pytest.raises(InputError, match=message):
+        make("ä\ud800")
 
 
 def test_what_is_obvious_is_given_by_its_place() -> None:

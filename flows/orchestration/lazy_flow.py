@@ -5,7 +5,7 @@ import functools
 import inspect
 import os
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from partwise.errors import ArgumentError, InputError, PartwiseError
 from partwise.flows.orchestration.direct import runs_directly
 from partwise.flows.orchestration.python_signature import python_signature
-from partwise.formatting import did_you_mean
+from partwise.formatting import did_you_mean, lone_surrogate
 from partwise.mistakes import describe_mistakes
 from partwise.processes.garbage import collecting_rarely
 from partwise.stand_ins import load
@@ -37,6 +37,8 @@ class LazyFlow(Generic[P, R]):
         # What `help()` and notebooks show; Prefect looks at the other one.
         self.__signature__ = python_signature(signature)
 
+    opaque: tuple[str, ...] = ()
+    """The names of parameters that hold rows or much else, which no document holds."""
     has_options = False
     """Whether it has options of Prefect's that its code does not give."""
 
@@ -108,9 +110,10 @@ class LazyFlow(Generic[P, R]):
 
         Raises:
             ArgumentError: One is missing, given twice, or not one of the flow's.
+            InputError: One has a text that no file can hold.
         """
         try:
-            return self.signature.bind(*args, **kwargs)
+            bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             known = self.signature.parameters
             unknown = next((name for name in kwargs if name not in known), None)
@@ -118,6 +121,14 @@ class LazyFlow(Generic[P, R]):
                 raise ArgumentError(f"{self.__name__}(): {error}.") from None
             hint = did_you_mean(unknown, known) or f" help({self.__name__}) shows them all."
             raise ArgumentError(f"{self.__name__}() has no argument {unknown!r}.{hint}") from None
+        for name, value in bound.arguments.items():
+            # Parameters of a million partitions would take seconds; no document holds them.
+            is_many = name in self.opaque and isinstance(value, Mapping)
+            if not is_many and (found := lone_surrogate(value)):
+                raise InputError(
+                    f"{self.__name__}(): {name} holds {found}: correct it, or rename the file."
+                )
+        return bound
 
     @functools.cached_property
     def _model(self) -> type[BaseModel]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from partwise.errors import ArtifactNotFoundError, InputError, TrialPruned
-from partwise.formatting import TOO_LARGE, key_text
+from partwise.formatting import TOO_LARGE, key_text, lone_surrogate
 from partwise.runs.bundle import (
     CATEGORIES_FILENAME,
     LOG_FILENAME,
@@ -339,6 +339,8 @@ def _encode(obj: Any, filename: str) -> bytes:
     if isinstance(obj, bytes | bytearray | memoryview):
         return bytes(obj)
     if isinstance(obj, str) and not filename.endswith(".json"):
+        if found := lone_surrogate(obj):
+            raise InputError(f"The artifact {filename!r} is a text with {found}: give it as bytes.")
         return obj.encode()
     if filename.endswith(".json"):
         try:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.errors import ColumnError
+from partwise.formatting import lone_surrogate
 from partwise.outcomes import Result
 from partwise.tables.column_names import check_unique_names
 from partwise.tables.frames import arrow_of_frame
@@ -224,6 +225,11 @@ def _naming(name: str, values: Any) -> Iterator[None]:
     """Say which column Arrow cannot make of values."""
     try:
         yield
+    except UnicodeEncodeError as error:
+        raise ColumnError(
+            f"The function returned {name!r} with {lone_surrogate(error.object)}: correct it, or "
+            "return bytes."
+        ) from error
     except (
         *(pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError),
         OverflowError,  # a whole number beyond 64 bits

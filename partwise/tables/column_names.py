@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from partwise.errors import ColumnError
-from partwise.formatting import did_you_mean, some_of
+from partwise.formatting import did_you_mean, lone_surrogate, some_of
 
 
 def names_in_words(names: Sequence[str], limit: int = 20) -> str:
@@ -28,7 +28,13 @@ def columns_there(
 
 
 def check_unique_names(names: Sequence[str], begin: str = "The source has") -> None:
-    """Raise `ColumnError`, whose sentence begins so, when a name stands in `names` twice."""
+    """Refuse a name that stands in `names` twice, or is no valid Unicode.
+
+    Raises:
+        ColumnError: One is; the sentence begins with `begin`.
+    """
+    if found := lone_surrogate("".join(names)):
+        raise ColumnError(f"{begin} a column whose name holds {found}: rename it.")
     if (twice := _twice(names)) is not None:
         raise ColumnError(f"{begin} more than one column named {twice!r}: rename all but one.")
 

@@ -55,6 +55,19 @@ def test_rows_that_were_sorted_stand_beside_their_own(index, form):
     assert alone["y"] == rows["y"]
 
 
+@pytest.mark.parametrize(
+    ("outcome", "message"),
+    [
+        ({"y": ["a", "\ud800"]}, r"returned 'y' with '\\ud800', half of a character.* bytes\.$"),
+        (np.array(["\ud800"]), r"returned 'y' with '\\ud800'"),
+        ({"\ud800": [1]}, r"returned a column whose name holds '\\ud800', half of a character"),
+    ],
+)
+def test_text_that_no_file_can_hold_is_refused_by_its_column(outcome, message):
+    with pytest.raises(ColumnError, match=message):
+        returned_table(outcome, "y")
+
+
 @settings(max_examples=60, deadline=None)
 @given(order=st.permutations(range(6)), types=st.sampled_from(["numpy", "arrow"]))
 def test_any_order_of_rows_is_put_right(order, types):

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from partwise.choices import Format, SchemaPolicy
 from partwise.errors import InputError, SourceError
+from partwise.formatting import lone_surrogate
 from partwise.sources.files.discovery import FoundFile, absolute_path, find_files
 from partwise.sources.files.reading_options import CsvOptions, ExcelOptions, ReadingOptions
 from partwise.sources.files.remote_files import Access
@@ -80,6 +81,8 @@ class Files:
             object.__setattr__(self, "folder", absolute_path(self.folder).rstrip("/") or "/")
             paths = [_below(str(self.folder), path) for path in paths]
         object.__setattr__(self, "paths", tuple(absolute_path(path) for path in paths))
+        if found := lone_surrogate(self.paths):
+            raise InputError(f"Files() has a path with {found}: rename the file.")
         for name in ("format", "folder", "file_column", "endpoint_url", "region", "profile"):
             # Forms send an empty text where nothing was chosen.
             object.__setattr__(self, name, getattr(self, name) or None)

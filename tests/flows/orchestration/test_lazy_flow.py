@@ -1,7 +1,9 @@
 """What all flows are before somebody asks for the flow of Prefect's."""
 
 import inspect
+import os
 import pickle
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -10,7 +12,8 @@ from prefect import Flow
 from prefect.flows import load_flow_from_entrypoint
 
 import partwise
-from partwise.errors import ArgumentError
+from partwise.errors import ArgumentError, InputError
+from partwise.flows import map_partitions
 from partwise.flows.orchestration.lazy_flow import LazyFlow
 
 
@@ -36,6 +39,21 @@ def test_with_options_of_prefect_it_is_called_as_without(flow) -> None:
         changed(bad=1)
     with pytest.raises(ArgumentError, match=rf"{flow.__name__}\(\) has no argument 'bad'\."):
         flow(bad=1)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"version": "\ud800"},
+        {"filter": [("day", "==", "a\ud800")]},
+        {"data": [os.fsdecode(b"/data/\xff.csv")]},
+        {"data": Path("/data/\udcff.csv")},
+    ],
+)
+def test_a_text_that_no_file_can_hold_is_refused_before_any_work(given) -> None:
+    (name,) = given
+    with pytest.raises(InputError, match=rf"^map_partitions\(\): {name} holds '\\ud.*rename"):
+        map_partitions(**{"data": "rows.csv", "partition_by": "k", "function": "a:b"} | given)
 
 
 @pytest.mark.parametrize("library", [pickle, cloudpickle])
