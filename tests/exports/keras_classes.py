@@ -18,6 +18,13 @@ class Difference(keras.Model):
         return [found, keras.ops.max(found, axis=-1)]
 
 
+class Either(keras.Model):
+    """A subclass whose `call` does with one of its inputs."""
+
+    def call(self, left: Any = None, right: Any = None) -> Any:
+        return left if right is None else -right
+
+
 class Placed(layers.Layer):
     """Adds a number for each place, of which it has eight."""
 

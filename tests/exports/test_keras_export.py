@@ -154,6 +154,19 @@ def test_inputs_of_a_call_of_several_go_by_their_order_under_other_names(tmp_pat
         export(model, {"p": first, "left": second}, tmp_path / "other.onnx")
 
 
+def test_one_input_of_a_call_of_several_is_the_one_of_its_name(tmp_path):
+    from tests.exports.keras_classes import Either
+
+    rows = models.numbers(5, 3)
+    for name, sign in (("left", 1), ("right", -1), ("other", 1)):
+        exported = export(Either(), {name: rows}, tmp_path / f"{name}.onnx")
+        exported.check(exported.feeds)
+        found = OnnxModel.from_file(str(exported.path)).run(exported.feeds)["output"]
+        np.testing.assert_array_equal(found, sign * rows)
+    with pytest.raises(ExportRefusedError, match="does not run on 1 rows"):
+        export(models.make_difference(), {"right": rows}, tmp_path / "other.onnx")
+
+
 @pytest.mark.parametrize("name", ["recurrent", "embedding", "attention"])
 def test_sequences_may_have_any_length(name, exports):
     exported = exports[name]

@@ -19,11 +19,11 @@ def caller_of(model: Any, signature: Signature) -> Callable[[Sequence[Any]], Any
     if structure is not None:
         return _caller_of_functional(model, structure, names)
     taken = inspect.signature(model.call).parameters
-    if not hasattr(model, "layers") or is_sequential(model) or len(names) == 1:
-        if len(names) != 1:
-            raise ExportRefusedError(
-                f"{type_name(model)} has one input; the inputs given are {names}."
-            )
+    has_one = not hasattr(model, "layers") or is_sequential(model)
+    if has_one and len(names) != 1:
+        raise ExportRefusedError(f"{type_name(model)} has one input; the inputs given are {names}.")
+    # A name that `call` has in another place than the first is meant as that.
+    if has_one or (len(names) == 1 and names[0] not in [*taken][1:]):
         return lambda inputs: model(inputs[0], training=False)
     if all(name in taken for name in names):
         return lambda inputs: model(**dict(zip(names, inputs, strict=True)), training=False)
