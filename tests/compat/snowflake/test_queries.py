@@ -361,6 +361,9 @@ def test_what_is_to_be_installed_is_said(
     with pytest.raises(InputError, match=r"is not installed: pip install 'partwise\[snowpark\]'"):
         session.sql("select a from t")
     assert session.sql("select count(*) from t").collect()[0][0] == 4
+    # What no package carries out asks for none.
+    with pytest.raises(InputError, match=r"cannot be carried out: it is no SELECT"):
+        session.sql("-- all of it\n/* x */ delete from t").collect()
 
 
 def test_types_of_tables_come_back(session: Session) -> None:

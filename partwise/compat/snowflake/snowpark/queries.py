@@ -18,6 +18,9 @@ from partwise.tables.column_names import check_unique_names
 from partwise.tables.dictionaries import comparable
 
 _TEMPORARY = b"partwise.temporary"
+# Behind comments.
+_FIRST_WORD = re.compile(r"(?:\s|--.*|//.*|/\*[\s\S]*?\*/)*(\w*)")
+_KNOWN = ("", "SELECT", "WITH", "CREATE", "INSERT", "SHOW")
 
 if TYPE_CHECKING:
     from partwise.compat.snowflake.snowpark.session import Session
@@ -30,6 +33,9 @@ def answer(text: str, params: Sequence[Any]) -> Callable[["Session"], pa.Table]:
         InputError: DuckDB or sqlglot is not installed; it is no such statement; or it asks for
             something of which it is not known that DuckDB does the same.
     """
+    if (first := _FIRST_WORD.match(text)) and first[1].upper() not in _KNOWN:
+        # Whatever is installed; and sqlglot logs a warning of most, before it gives up.
+        raise _refusal(text, "it is no SELECT, CREATE TABLE AS, INSERT INTO or SHOW TABLES")
     with _sentences(text):
         from sqlglot import exp
 
@@ -85,10 +91,14 @@ def _sentences(text: str) -> Iterator[None]:
         cause = error.__cause__ if isinstance(error, SourceError) and error.__cause__ else error
         words = re.sub(r"\x1b\[\d+m", "", str(cause)).split("\n")[0].rstrip(".: ")
         words = re.sub(r"[^\s\"'.]+~[0-9A-F]+", lambda found: dialect.decoded(found[0]), words)
-        raise InputError(
-            f"The statement {text[:200]!r} cannot be carried out: {words}. Write it otherwise, or "
-            "compute it in pandas, with session.table(name).to_pandas()."
-        ) from error
+        raise _refusal(text, words) from error
+
+
+def _refusal(text: str, words: str) -> InputError:
+    return InputError(
+        f"The statement {text[:200]!r} cannot be carried out: {words}. Write it otherwise, or "
+        "compute it in pandas, with session.table(name).to_pandas()."
+    )
 
 
 def _rows(tree: Any, session: "Session", frames: Mapping[str, pa.Table] | None = None) -> pa.Table:
