@@ -13,6 +13,7 @@ _GLOBAL_LOADS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _ATTRIBUTE_LOADS = {"LOAD_ATTR", "LOAD_METHOD"}
 _CALLS = (["CALL"], ["PRECALL", "CALL"])
 _HAS_ANNOTATIONS, _HAS_CLOSURE = 0x4, 0x8
+_ANNOTATES = (_HAS_ANNOTATIONS, 0x10)  # since Python 3.14 by a function that makes them (PEP 649)
 _FUNCTION_BODY = 0x1  # CO_OPTIMIZED, which the body of a class or module is not
 
 _IMPORTERS = {"import_module", "__import__"}
@@ -38,12 +39,15 @@ class Words:
     """Why nobody can tell what it runs, as "imports a module of a computed name"."""
 
 
-def code_objects(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yield code, and the code of all functions and classes that are written in it."""
+def code_objects(code: types.CodeType, *, whole: bool = False) -> Iterator[types.CodeType]:
+    """Yield code, and the code of all functions and classes that are written in it.
+
+    `whole`: with that which makes annotations, since Python 3.14.
+    """
     yield code
     for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from code_objects(constant)
+        if isinstance(constant, types.CodeType) and (whole or constant.co_name != "__annotate__"):
+            yield from code_objects(constant, whole=whole)
 
 
 def instructions(code: types.CodeType, *, whole: bool = False) -> list[dis.Instruction]:
@@ -61,7 +65,7 @@ def instructions(code: types.CodeType, *, whole: bool = False) -> list[dis.Instr
             left = flags & ~_HAS_ANNOTATIONS
             steps[place] = step._replace(arg=left, argval=left)
             closes = bool(flags & _HAS_CLOSURE)
-        elif step.opname == "SET_FUNCTION_ATTRIBUTE" and flags == _HAS_ANNOTATIONS:
+        elif step.opname == "SET_FUNCTION_ATTRIBUTE" and flags in _ANNOTATES:
             # Since Python 3.13 each attribute has an instruction of its own, after MAKE_FUNCTION.
             # That of what it closes over comes first.
             del steps[place]
@@ -108,7 +112,7 @@ def exception_places(code: types.CodeType) -> list[int]:
 def global_loads(code: types.CodeType, *, whole: bool = False) -> set[tuple[str, ...]]:
     """Return the globals that code reads, each with the attributes that it takes of them."""
     loads = set()
-    for part in code_objects(code):
+    for part in code_objects(code, whole=whole):
         load: list[str] = []
         for instruction in instructions(part, whole=whole):
             if load and instruction.opname in _ATTRIBUTE_LOADS:
