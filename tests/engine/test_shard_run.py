@@ -22,6 +22,7 @@ from partwise.errors import ColumnError, ModelNotFoundError, SourceError
 from partwise.outcomes import Skip
 from partwise.runs.ledger import LedgerRow
 from tests.engine.shards import ShardOfRun, table_of
+from tests.own_cluster import wait_for
 
 
 @pytest.fixture
@@ -414,6 +415,27 @@ def test_a_stop_commits_what_is_finished(shard, tmp_path) -> None:
     assert set(statuses(run).values()) == {"DONE"}
     assert "c" not in statuses(run)
     assert receipt.counts == {"DONE": len(statuses(run))}
+
+
+def test_a_stop_keeps_what_a_child_has_sent_and_nobody_has_read(shard, tmp_path) -> None:
+    ran, table = tmp_path / "ran", pa.table({"key": range(100), "value": np.zeros(100)})
+
+    def function(data, context):
+        with ran.open("a") as file:
+            file.write(f"{context.key}\n")
+        time.sleep(0.003)
+
+    def is_stopped() -> bool:
+        # While this process looks, the child comes to its end.
+        if ran.exists():
+            wait_for(lambda: len(ran.read_text().split()) == 100, "it runs all")
+        return ran.exists()
+
+    receipt, run = shard.run(function, table, is_stopped=is_stopped, complete=False)
+    # But for the last, which may be on its way.
+    assert receipt.counts["DONE"] >= 99
+    assert set(statuses(run).values()) == {"DONE"}
+    assert len(ran.read_text().split()) == 100
 
 
 def test_a_resume_keeps_what_is_done_and_same_and_runs_the_rest(shard, tmp_path) -> None:

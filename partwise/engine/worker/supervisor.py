@@ -178,7 +178,7 @@ class Supervisor:
                 verdict = self._look(child)
                 # What runs is not waited for: without an outcome it counts as not done.
                 if self.is_stopped():
-                    discard_child()
+                    yield from self._end(child, waiting)
                     return
                 if verdict is None:
                     self.while_waiting()
@@ -347,26 +347,10 @@ class Supervisor:
         self, child: ChildProcess, waiting: deque[int], verdict: _Verdict
     ) -> Iterator[Outcome]:
         """End a child; take what it had still sent, then blame the partition at work, if any."""
-        # In this order. The mark and the log before the kill, as they are of the partition at work.
-        # The kill before the rest of the messages: afterwards nothing can be added, so what is
-        # received is all there is, and the end of the connection is sure to come.
+        # Before the kill, as they are of the partition at work.
         index, seconds = child.running()
         log = child.read_log()
-        child.kill()
-        while True:
-            try:
-                message = child.connection.receive(0)
-            except EOFError:
-                break
-            if message is None:
-                break
-            if isinstance(message, Outcome):
-                waiting.popleft()
-                yield self._complete(message)
-            else:
-                self._serve(child, message)
-        discard_child()
-        self._child = None
+        yield from self._end(child, waiting)
         # The mark may name a partition whose outcome has just been received, and then nobody is to
         # blame. Nobody is either when the child died between two partitions, or before the first.
         if waiting and waiting[0] == index:
@@ -387,6 +371,21 @@ class Supervisor:
                 peak_memory_bytes=self._peaks.get(index),
                 is_starved=verdict.is_starved,
             )
+
+    def _end(self, child: ChildProcess, waiting: deque[int]) -> Iterator[Outcome]:
+        """End a child, and take what it had still sent, without a wait."""
+        # The kill before the messages: afterwards nothing can be added, so these are all there are.
+        child.kill()
+        with contextlib.suppress(EOFError):
+            while (message := child.connection.receive(0)) is not None:
+                if isinstance(message, Outcome):
+                    waiting.popleft()
+                    yield self._complete(message)
+                elif not isinstance(message, ArtifactRequest):
+                    # Nobody is there for an answer, for which a store may be waited for.
+                    self._serve(child, message)
+        discard_child()
+        self._child = None
 
     def _unusable(self, index: int, failure: Failure) -> Outcome:
         message = f"The function could not be loaded on the worker: {failure.message}"
