@@ -42,6 +42,7 @@ from partwise.runs.run import ONLY
 from partwise.runs.stored_models import MODEL_FILES, MODELS, ModelSet, key_hashes
 from partwise.store.store import Store
 from partwise.store.versions import parse_reference
+from partwise.tables.keys.one_table import one_table
 from partwise.tables.keys.partition_keys import Key, KeyColumn
 
 if TYPE_CHECKING:
@@ -365,7 +366,7 @@ class Catalog:
         there = [each for each in found if each is not None]
         if not there:
             self._find(key)
-        table = pa.concat_tables(there, promote_options="permissive")
+        table = one_table(there)
         shown = zip(
             rows.identities(table).to_pylist(),
             *(table[name].to_pylist() for name in ("since_version", "pinned")),

@@ -18,6 +18,7 @@ from partwise.errors import InputError
 from partwise.formatting import counted, did_you_mean
 from partwise.runs.key_texts import named_partition
 from partwise.runs.ledger import key_names
+from partwise.tables.keys.one_table import one_table
 from partwise.tables.keys.partition_keys import KeyColumn
 
 REPLACED, NEW, KEPT, PINNED, RETIRED, LEFT_OUT, UNSEEN = (
@@ -402,7 +403,7 @@ def _fresh(
         tables.append(table.take(pa.array(field.newcomers[keys, place])))
         order.append(keys)
     at = np.concatenate(order)
-    rows = pa.concat_tables(tables, promote_options="permissive")
+    rows = one_table(tables)
     count = len(at)
     values: dict[str, Any] = {
         # Null: the version that is made fills it in.
@@ -457,7 +458,7 @@ def _with_fresh(
         )
         kept = kept.set_column(kept.column_names.index(kind.name), kind, since)
     both = [kept, fresh.select(kept.column_names)]
-    return in_order(pa.concat_tables(both, promote_options="permissive"))
+    return in_order(one_table(both))
 
 
 def _verdicts(
@@ -488,5 +489,5 @@ def _verdicts(
         rest = unseen.select(keys.column_names)
         rest = rest.append_column("verdict", pa.repeat(UNSEEN, rest.num_rows))
         rest = rest.append_column("reason", pa.repeat("the data has no rows of it", rest.num_rows))
-        table = pa.concat_tables([table, rest], promote_options="permissive")
+        table = one_table([table, rest])
     return table.sort_by("partition_id")

@@ -18,6 +18,7 @@ from partwise.runs.run import Run
 from partwise.runs.stored_models import MODEL_FILES, models_of
 from partwise.runs.stored_names import check_names
 from partwise.tables.keys.key_classes import key_class_of
+from partwise.tables.keys.one_table import one_table
 from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes
 
 OF_ALL = "all"
@@ -140,7 +141,7 @@ def replaced(base: pa.Table | None, rows: pa.Table) -> pa.Table:
     same = pc.equal(identities(rows), identities(base).take(places))
     rows = rows.filter(pc.invert(pc.fill_null(same, fill_value=False)))
     kept = base.filter(pc.invert(_is_among(base, rows["partition_id"])))
-    return in_order(pa.concat_tables([kept, rows], promote_options="permissive"))
+    return in_order(one_table([kept, rows]))
 
 
 def identities(table: pa.Table) -> pa.ChunkedArray:
@@ -213,9 +214,8 @@ def rolled_back(base: pa.Table, old: pa.Table) -> pa.Table:
 
 def differences(before: pa.Table, after: pa.Table) -> pa.Table:
     """Return a row for each key of which two versions differ, as `Catalog.diff` has them."""
-    both = pa.concat_tables(
-        [each.select([*key_names(each.column_names), "partition_id"]) for each in (before, after)],
-        promote_options="permissive",
+    both = one_table(
+        [each.select([*key_names(each.column_names), "partition_id"]) for each in (before, after)]
     )
     ids = both["partition_id"].unique()
     first = pc.index_in(ids, both["partition_id"].combine_chunks())

@@ -22,6 +22,7 @@ from partwise.runs.bundle import StoredArtifact
 from partwise.runs.own_checksums import check_own_checksum, write_sealed
 from partwise.runs.stored_names import check_names
 from partwise.store.signing import SigningKey
+from partwise.tables.keys.one_table import one_table
 from partwise.tables.rows_by_number import take_columns
 
 FORMAT_VERSION = 2
@@ -282,7 +283,7 @@ def merge(
     if not segments:
         return None
     # Keys may have become wider since an earlier generation, such as text with offsets of 64 bits.
-    table = pa.concat_tables(segments, promote_options="permissive")
+    table = one_table(segments)
     generations = list(written_in) or [0] * len(segments)
     lengths = [part.num_rows for part in segments]
     del segments

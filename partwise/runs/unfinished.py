@@ -35,6 +35,7 @@ from partwise.runs.trials import TRIAL, TRIAL_KEY
 from partwise.store.lease import read_word
 from partwise.store.signing import is_configured
 from partwise.store.store import Store
+from partwise.tables.keys.one_table import one_table
 from partwise.tables.keys.partition_keys import hash_keys, normalize_keys, partition_ids
 
 ROWS = "rows"
@@ -162,7 +163,7 @@ class Unfinished:
         running_since = pa.array(since[missing], pa.timestamp("us", tz="UTC"))
         rows = rows.append_column(RUNNING_SINCE, running_since)
         tables = [rows] if ledger is None else [ledger, rows]
-        table = pa.concat_tables(tables, promote_options="permissive")
+        table = one_table(tables)
         return table.take(in_order_of_keys(table.select(names)))
 
 

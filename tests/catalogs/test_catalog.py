@@ -371,6 +371,19 @@ def test_a_catalog_has_one_key_schema(local_store) -> None:
     assert words(promote(local_store, "wide")) == {"1": "1 1.0", "2": "2 1.0"}
 
 
+def test_integers_of_a_catalog_are_of_either_sign_where_one_type_holds_all(local_store) -> None:
+    signed, unsigned = schema(key=pa.int64()), schema(key=pa.uint64())
+    train(local_store, "first", {5: 1.0}, keys=signed)
+    promote(local_store, "first")
+    train(local_store, "second", {2**64 - 1: 2.0}, keys=unsigned)
+    both = promote(local_store, "second")
+    assert words(both) == {5: "5 1.0", 2**64 - 1: f"{2**64 - 1} 2.0"}
+    assert both.table["key.key"].type == pa.uint64()
+    train(local_store, "third", {-1: 3.0}, keys=signed)
+    with pytest.raises(KeyClassError, match=r"^The values of 'key\.key' .* the keys -1 and 2"):
+        promote(local_store, "third")
+
+
 def test_rows_that_are_none_are_refused(local_store) -> None:
     train(local_store, "run", FIRST)
     rows = champions_of(Run.open("run", local_store))

@@ -128,12 +128,13 @@ def test_keys_whose_width_changed_between_generations_meet(one, other) -> None:
     assert len(merged["key.key"].unique()) == 2
 
 
-def test_integers_of_either_sign_meet() -> None:
-    signed = ledger([row("a")], pa.table({"key": pa.array([-1], pa.int64())}))
-    unsigned = ledger([row("b")], pa.table({"key": pa.array([5], pa.uint64())}))
+@pytest.mark.parametrize("keys", [(-1, 5), (5, 2**64 - 1)])
+def test_integers_of_either_sign_meet(keys) -> None:
+    signed = ledger([row("a")], pa.table({"key": pa.array(keys[:1], pa.int64())}))
+    unsigned = ledger([row("b")], pa.table({"key": pa.array(keys[1:], pa.uint64())}))
     merged = merge([unsigned, signed])
     assert merged is not None
-    assert merged["key.key"].to_pylist() == [-1, 5]
+    assert tuple(merged["key.key"].to_pylist()) == keys
 
 
 ATTEMPTS = st.lists(
