@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from partwise.errors import ColumnError, InputError
+from partwise.tables.dictionaries import decoded_column
 
 if TYPE_CHECKING:
     import datasets
@@ -20,6 +21,10 @@ def hf_dataset(table: pa.Table) -> "datasets.Dataset":
             "to_hf_dataset() needs the package datasets, which is not installed: "
             "pip install 'partwise[huggingface]'."
         ) from error
+    for index, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            # Of no rows, or of views, datasets cannot do it itself (5.2).
+            table = table.set_column(index, field.name, decoded_column(table.column(index)))
     for field in table.schema:
         try:
             datasets.Features.from_arrow_schema(pa.schema([field]))

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from partwise.errors import ColumnError
 from partwise.tables.decimals import cast_values
+from partwise.tables.dictionaries import decoded_column
 
 
 def vector_of(column: pa.ChunkedArray) -> np.ndarray:
@@ -16,7 +17,7 @@ def vector_of(column: pa.ChunkedArray) -> np.ndarray:
     other null None.
     """
     if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+        column = decoded_column(column)
     kind = column.type
     if pa.types.is_decimal(kind) or pa.types.is_null(kind):
         column = cast_values(column, pa.float64())

@@ -116,6 +116,12 @@ def decoded(array: pa.Array) -> pa.Array:
     return values.take(places)
 
 
+def decoded_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values of a column without the dictionary around them, also of one without chunks."""
+    kind = plain_storage(column.type)
+    return pa.chunked_array([decoded(chunk).cast(kind) for chunk in column.chunks], kind)
+
+
 def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column as Arrow can compare values, look them up and sort them, if it can."""
     kind = comparable_type(plain_storage(column.type))

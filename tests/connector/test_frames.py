@@ -157,6 +157,19 @@ def test_a_hugging_face_dataset_shares_the_rows():
         maps.to_hf_dataset()
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.string_view()], ids=str)
+def test_dictionaries_of_views_and_of_no_rows_are_decoded(kind):
+    coded = pa.dictionary(pa.int32(), kind)
+    empty = DataConnector(pa.Table.from_batches([], pa.schema({"x": coded})))
+    assert empty.to_hf_dataset().column_names == ["x"]
+    assert empty.to_numpy("x").tolist() == []
+    column = pa.DictionaryArray.from_arrays(
+        pa.array([1, None, 0], pa.int32()), pa.array(["a", "b"], kind)
+    )
+    data = DataConnector(pa.table({"x": column}))
+    assert data.to_hf_dataset()["x"][:] == data.to_numpy("x").tolist() == ["b", None, "a"]
+
+
 def test_pandas_and_polars_share_the_rows():
     frame = DATA.to_pandas(types="arrow")
     column = pa.chunked_array(pa.array(frame["x"]))
