@@ -121,6 +121,14 @@ def test_a_trainer_stops_early_where_a_metric_gets_worse_that_a_library_takes_fo
     assert rounds_kept(XGBoostTrainer, of_classes, TWO.astype(float)) > 1
 
 
+def test_a_trainer_stops_early_as_the_parameters_of_lightgbm_say() -> None:
+    both = {"metric": ["l2", "mape"], "learning_rate": 0.3}
+    alone = rounds_kept(LightGBMTrainer, {**both, "metric": "l2"}, NUMBER)
+    assert rounds_kept(LightGBMTrainer, {**both, "first_metric_only": True}, NUMBER) == alone
+    assert rounds_kept(LightGBMTrainer, both, NUMBER) < alone
+    assert rounds_kept(LightGBMTrainer, {"early_stopping_min_delta": 1e9}, NUMBER) == 1
+
+
 def test_who_stops_early_by_ams_says_so_to_xgboost() -> None:
     assert maximizes({}) is None
     assert maximizes({"eval_metric": []}) is None

@@ -287,9 +287,8 @@ def _boost(
     if training.stopping_rounds is not None:
         stopping = stops_early(
             training.stopping_rounds,
+            training.params,
             "" if training.metric is None else _name_of(training.metric),
-            first_metric_only=bool(training.params.get("first_metric_only", False)),
-            min_delta=float(training.params.get("early_stopping_min_delta", 0.0)),
         )
     measured: dict[str, list[float]] = {}
     first = booster.current_iteration()

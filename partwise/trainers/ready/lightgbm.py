@@ -150,7 +150,7 @@ class LightGBMTrainer(BoostingTrainer):
         stopping = self._stopping_rounds(data, params, ranked)
         if stopping is not None:
             evaluated = [train.create_valid(data.holdout.features, data.holdout.labels)]
-            callbacks = [stops_early(stopping)]
+            callbacks = [stops_early(stopping, params)]
         if has_holdout and look is not None:
             callbacks.append(_each_round(look, data.holdout.features, threads))
         # Else LightGBM writes the model as text at the end and reads that, for the same trees: a
@@ -185,15 +185,23 @@ def _each_round(look: Look, rows: np.ndarray, threads: int) -> Callable[[Any], N
     return each_round
 
 
-def stops_early(rounds: int, own_metric: str = "", **options: Any) -> Callable[[Any], None]:
+def stops_early(
+    rounds: int, params: Mapping[str, Any], own_metric: str = ""
+) -> Callable[[Any], None]:
     """Return LightGBM's callback that stops early, once it is told the direction of its metrics.
 
     LightGBM (4.7) itself takes less of its r2 for better. `own_metric` is the name of a function of
-    the user's, of which it was told. `options` are those of `lightgbm.early_stopping`.
+    the user's, of which it was told.
     """
     import lightgbm
 
-    stops = lightgbm.early_stopping(rounds, verbose=False, **options)
+    stops = lightgbm.early_stopping(
+        rounds,
+        # It reads these of the parameters only where it makes the callback itself.
+        first_metric_only=bool(params.get("first_metric_only")),
+        min_delta=float(params.get("early_stopping_min_delta") or 0),
+        verbose=False,
+    )
 
     def told(environment: Any) -> None:
         results = [
