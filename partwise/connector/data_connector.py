@@ -10,7 +10,7 @@ from partwise.connector.categories import categories_of, with_categories_once
 from partwise.connector.spooling import PortableTable, map_spooled, spool
 from partwise.connector.vectors import matrix_of, vector_of
 from partwise.errors import ColumnError, InputError
-from partwise.tables.categories import with_own_categories
+from partwise.tables.categories import as_in_partition
 from partwise.tables.column_names import columns_there, names_in_words
 from partwise.tables.rows_by_number import join_batches
 
@@ -57,7 +57,7 @@ class DataConnector:
 
     @classmethod
     def from_dataframe(cls, data: Any) -> "DataConnector":
-        """Wrap a frame or table in memory, with categories as a partition of a run has them.
+        """Wrap a frame or table in memory, with categories and text as a partition of a run has.
 
         Args:
             data: A pyarrow table or record batch, a pandas or polars frame, or anything with
@@ -73,7 +73,7 @@ class DataConnector:
         """
         from partwise.sources.frames.tables import table_of
 
-        return cls(with_own_categories(table_of(data)))
+        return cls(as_in_partition(table_of(data)))
 
     @classmethod
     def from_sources(

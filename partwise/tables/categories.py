@@ -17,7 +17,7 @@ from partwise.errors import ColumnError
 from partwise.tables.category_orders import one_dictionary
 from partwise.tables.column_types import is_text
 from partwise.tables.decimals import cast_values
-from partwise.tables.dictionaries import plain_storage, readable_type
+from partwise.tables.dictionaries import plain_storage, readable_type, without_views
 from partwise.tables.schemas import common_type
 
 CODES_VERSION = "2"
@@ -45,6 +45,12 @@ def category_order(dictionary: pa.Array, kind: pa.DictionaryType) -> np.ndarray:
         return np.lexsort((~np.signbit(values), values))
     places: np.ndarray = pc.array_sort_indices(dictionary).to_numpy()
     return places.astype(np.int64)
+
+
+def as_in_partition(table: pa.Table) -> pa.Table:
+    """Return a table in memory with categories and text as a partition of a run has them."""
+    # Of views, as polars has them, Arrow can take no rows.
+    return with_own_categories(without_views(table))
 
 
 def with_own_categories(table: pa.Table) -> pa.Table:

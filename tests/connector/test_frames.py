@@ -56,6 +56,7 @@ def test_the_text_of_a_polars_frame_reaches_tensors_and_polars_again():
     assert batch["x"] == ["a", None]
     assert data.categories("kind").take(batch["kind"].numpy()).to_pylist() == ["b", "c"]
     assert data.to_polars()["x"].to_list() == ["a", None]
+    assert data.to_arrow().take([1, 0])["x"].to_pylist() == [None, "a"]
 
 
 def test_sources_are_read_together_with_columns_and_filter(tmp_path):
