@@ -1,5 +1,6 @@
 """Linear beside scikit-learn's own scaler and models."""
 
+import io
 import json
 
 import numpy as np
@@ -142,3 +143,19 @@ def test_a_weight_of_no_class_is_refused_before_any_work(kind, weights):
         weighed(kind, weights, made=RandomForest)
     counted = Linear(label="y", predicts="binary", params={"class_weight": {"0": 1, "1": 9}})
     counted.check(pa.schema({"x": pa.float64(), "y": pa.int8()}))
+
+
+@pytest.mark.parametrize("predicts", ["regression", "binary", "multiclass"])
+def test_of_categories_that_are_all_missing_a_linear_model_predicts_the_mean(predicts):
+    """It was an error of Ridge, "Found array with 0 feature(s)", in such a partition alone."""
+    table = pa.table({"shop": pa.nulls(40, pa.string()), "y": [0, 1, 1, 1] * 10})
+    classes = (0, 1, 2) if predicts == "multiclass" else ()
+    settings = {"categorical": ("shop",), "predicts": predicts, "classes": classes}
+    trained = Linear(label="y", holdout=None, **settings)(DataConnector(table), PartitionContext())
+    with io.BytesIO() as file:
+        PlainSerde().write_stream(trained.model, file)
+        file.seek(0)
+        kept = PlainSerde().read_stream(file)
+    found = kept.predict(pa.table({"shop": [None, "a"]}))
+    expected = [0.25, 0.75, 0] if predicts == "multiclass" else 0.75
+    np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), atol=1e-3)

@@ -192,6 +192,10 @@ class Linear(_ScikitLearnTrainer):
         matrix, labels = design.matrix(rows.table.filter(pa.array(train))), rows.labels[train]
         centres, scales = _centres_and_scales(matrix)
         scaled = (matrix - centres) / scales
+        n_columns = scaled.shape[1]
+        if not n_columns:
+            # Of categories alone, and each is missing in every row: no column is one to Ridge.
+            scaled = np.zeros((len(labels), 1))
         params = self._params(rows, settings)
         if self.predicts == "regression":
             fitted = self._estimator()(**params).fit(scaled, labels)
@@ -210,7 +214,7 @@ class Linear(_ScikitLearnTrainer):
             design=design,
             centres=centres,
             scales=scales,
-            weights=weights,
+            weights=weights[:n_columns],
             intercepts=intercepts,
             link={"regression": "identity", "binary": "logistic", "multiclass": "softmax"}[  # type: ignore[arg-type]
                 self.predicts
