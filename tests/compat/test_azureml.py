@@ -4,14 +4,18 @@ import importlib
 import inspect
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
 import partwise
 from partwise.compat.azureml.core import Environment, Experiment, Run, ScriptRunConfig, Workspace
+from partwise.compat.azureml.core import run as azureml_run
 from partwise.compat.azureml.core.conda_dependencies import CondaDependencies
+from partwise.compat.azureml.core.run import ScriptRun
 from partwise.compat.azureml.core.runconfig import MpiConfiguration, PyTorchConfiguration
 from partwise.compat.azureml.pipeline.entry_script import EntryScript
 from partwise.compat.azureml.pipeline.steps import ParallelRunConfig, ParallelRunStep
@@ -197,8 +201,29 @@ def test_what_has_no_counterpart_is_answered_by_a_sentence(sentence):
 
 
 def test_outside_a_run_values_are_printed(capsys):
-    Run.get_context().log("loss", 0.5)
-    assert capsys.readouterr().out == "loss: 0.5\n"
+    for loss in (0.5, 0.25):
+        Run.get_context().log("loss", loss)
+    assert capsys.readouterr().out == "loss: 0.5\nloss: 0.25\n"
+
+
+def test_all_that_a_script_logs_under_a_name_is_kept(monkeypatch):
+    """Also where it asks for its context anew at each value."""
+    reported = {}
+    monkeypatch.setattr(ScriptRun, "_logged", {})
+    monkeypatch.setattr(azureml_run, "script_context", lambda: reported)
+    context = SimpleNamespace(report=lambda **values: reported.update(values))
+    monkeypatch.setattr(azureml_run, "get_context", lambda: context)
+    for step in (1, 2):
+        Run.get_context().log("loss", 0.5 / step)
+        Run.get_context().log_list("each", np.arange(step))
+        Run.get_context().log_row("point", x=step, **({"y": 3} if step == 2 else {}))
+    Run.get_context().log("name", "a")
+    assert reported == {
+        "loss": [0.5, 0.25],
+        "each": [0, 0, 1],
+        "point": {"x": [1, 2], "y": [None, 3]},
+        "name": "a",
+    }
 
 
 def test_calls_take_the_arguments_that_the_table_of_names_has():

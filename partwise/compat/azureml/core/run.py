@@ -1,8 +1,8 @@
 """A run: its handle where it was submitted, and what a script reports by it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from partwise.compat.azureml.pipeline.entry_script import ROW
 from partwise.errors import ArtifactNotFoundError, InputError
@@ -28,35 +28,45 @@ STATUSES: Mapping[RunStatus, str] = {
 class ScriptRun:
     """What `Run.get_context()` is in a script: each value that it logs is a metric of its rank.
 
-    Of a name that is logged several times all values are kept, as a list.
+    Of a name that is logged several times all values are kept, as a list; of rows, one of each
+    column.
     """
+
+    _logged: ClassVar[dict[str, list[Any]]] = {}
+    """By name, of the whole process: a script may ask for its context at each value."""
 
     def __init__(self) -> None:
         self._is_of_run = script_context() is not None
-        self._values: dict[str, list[Any]] = {}
 
     def log(self, name: str, value: Any, description: str = "") -> None:
         """Log a number or a text; outside a run it is printed."""
         del description
-        values = self._values.setdefault(name, [])
-        values.append(value)
-        self._report(name, value if len(values) == 1 else list(values))
+        values = self._with(name, [value])
+        self._report(name, value, values if len(values) > 1 else value)
 
-    def log_list(self, name: str, value: list[Any], description: str = "") -> None:
-        """Log a list."""
+    def log_list(self, name: str, value: Sequence[Any], description: str = "") -> None:
+        """Log the values of a list, behind those that the name has."""
         del description
-        self._report(name, list(value))
+        self._report(name, value, self._with(name, value))
 
     def log_row(self, name: str, description: str | None = None, **columns: Any) -> None:
         """Log a row of named values."""
         del description
-        self._report(name, columns)
+        rows = self._with(name, [columns])
+        names = dict.fromkeys(column for row in rows for column in row)
+        table = {column: [row.get(column) for row in rows] for column in names}
+        self._report(name, columns, table if len(rows) > 1 else columns)
 
-    def _report(self, name: str, value: Any) -> None:
+    def _with(self, name: str, values: Iterable[Any]) -> list[Any]:
+        """Return all values of a name, of which these are new."""
+        self._logged[name] = [*self._logged.get(name, ()), *values]
+        return self._logged[name]
+
+    def _report(self, name: str, new: Any, all_of_it: Any) -> None:
         if self._is_of_run:
-            get_context().report(**{name: value})
+            get_context().report(**{name: all_of_it})
         else:
-            print(f"{name}: {value}")  # noqa: T201 (as theirs does outside a run)
+            print(f"{name}: {new}")  # noqa: T201 (as theirs does outside a run)
 
 
 class Run:
