@@ -72,6 +72,11 @@ def _resolved(name: str, owner: _Found) -> _Found | None:
                         return _at(f"{module}.{alias.name}") or _Found(module, node)
             case ast.FunctionDef() | ast.ClassDef() if node.name == name:
                 return _Found(owner.module, node)
+            case ast.AnnAssign(target=ast.Name(id=own), annotation=ast.Name(id=kind)) if (
+                own == name != kind
+            ):
+                # It has what its class has.
+                return _at(f"{owner.module}.{kind}") or _Found(owner.module, node)
             case ast.Assign() | ast.AnnAssign() if name in _assigned(node):
                 other = node.value.id if isinstance(node.value, ast.Name) else ""
                 return (other and _resolved(other, owner)) or _Found(owner.module, node)

@@ -256,6 +256,22 @@ def test_what_the_layer_has_is_told_from_what_it_lacks_or_refuses():
     }
 
 
+def test_of_an_attribute_the_layer_has_what_its_class_has():
+    assert kept(
+        """
+        from azureml.core import Environment, RunConfiguration
+
+        Environment("own").python.conda_dependencies.add_pip_package("polars")
+        RunConfiguration().environment.docker
+        """
+    ) == {
+        "Environment": True,
+        "Environment(name=)": True,
+        "RunConfiguration": True,
+        "RunConfiguration.docker": False,
+    }
+
+
 STATEMENTS = {
     'session.sql("SELECT AVG(A) FROM T GROUP BY B")': True,
     'session.sql("SELECT A FROM T WHERE B = ?", [b]).collect()': True,
