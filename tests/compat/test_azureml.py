@@ -16,11 +16,15 @@ from partwise.compat.azureml.core import Environment, Experiment, Run, ScriptRun
 from partwise.compat.azureml.core import run as azureml_run
 from partwise.compat.azureml.core.conda_dependencies import CondaDependencies
 from partwise.compat.azureml.core.run import ScriptRun
-from partwise.compat.azureml.core.runconfig import MpiConfiguration, PyTorchConfiguration
+from partwise.compat.azureml.core.runconfig import (
+    MpiConfiguration,
+    PyTorchConfiguration,
+    RunConfiguration,
+)
 from partwise.compat.azureml.pipeline.entry_script import EntryScript
 from partwise.compat.azureml.pipeline.steps import ParallelRunConfig, ParallelRunStep
 from partwise.compat.azureml.train.dnn import Gloo, Mpi, PyTorch
-from partwise.errors import InputError
+from partwise.errors import FunctionError, InputError
 from partwise.fingerprints.functions import code_fingerprint
 from partwise.migration.names import known_names
 
@@ -198,6 +202,35 @@ REFUSED = {
 def test_what_has_no_counterpart_is_answered_by_a_sentence(sentence):
     with pytest.raises(InputError, match=sentence):
         REFUSED[sentence]()
+
+
+@pytest.mark.parametrize("given", ["environment_variables", "environment"])
+def test_variables_of_a_parallel_run_are_refused(given, tmp_path):
+    (tmp_path / "score.py").write_text("def run(mini_batch): pass")
+    environment = Environment("own")
+    environment.environment_variables["LEVEL"] = "1"
+    value = environment if given == "environment" else {"LEVEL": "1"}
+    config = ParallelRunConfig(
+        entry_script="score.py", source_directory=str(tmp_path), **{given: value}
+    )
+    with pytest.raises(InputError, match="variables LEVEL have no counterpart in a parallel run"):
+        ParallelRunStep("a", config, str(tmp_path)).arguments_of_map(Workspace())
+
+
+def test_what_a_configuration_does_not_know_cannot_be_set():
+    for settings, name in ((RunConfiguration(), "communicator"), (Environment(), "docker")):
+        with pytest.raises(AttributeError, match=f"has no attribute '{name}'"):
+            setattr(settings, name, "Nccl")
+
+
+def test_one_file_is_a_mini_batch_and_what_run_returns_has_to_be_rows(tmp_path):
+    script = tmp_path / "score.py"
+    script.write_text("def run(mini_batch): print(mini_batch)")
+    config = ParallelRunConfig(entry_script="score.py", source_directory=str(tmp_path))
+    given = ParallelRunStep("a", config, str(script)).arguments_of_map(Workspace())
+    assert given["data"]["path"].to_pylist() == [str(script)]
+    with pytest.raises(FunctionError, match=r"score.py' returned None: return a frame or a list"):
+        given["function"](partwise.DataConnector(given["data"]), None)
 
 
 def test_outside_a_run_values_are_printed(capsys):

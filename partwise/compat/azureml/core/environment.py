@@ -8,7 +8,7 @@ from partwise.environments.environment import Environment as Packages
 from partwise.errors import InputError
 
 
-@dataclass
+@dataclass(slots=True)
 class PythonSection:
     """`Environment.python`: where its packages come from."""
 
@@ -16,6 +16,8 @@ class PythonSection:
     user_managed_dependencies: bool = False
 
 
+# By slots: what is set and not known, as `docker`, would be passed over.
+@dataclass(slots=True)
 class Environment:
     """Packages of a script's own; without any it runs with the Python of the workers.
 
@@ -24,11 +26,10 @@ class Environment:
         False
     """
 
-    def __init__(self, name: str | None = None, *, _files: Packages | None = None) -> None:
-        self.name = name
-        self.python = PythonSection()
-        self.environment_variables: dict[str, str] = {}
-        self._files = _files
+    name: str | None = None
+    python: PythonSection = field(default_factory=PythonSection, init=False)
+    environment_variables: dict[str, str] = field(default_factory=dict, init=False)
+    _files: Packages | None = field(default=None, kw_only=True)
 
     @property
     def packages(self) -> Packages:

@@ -59,7 +59,7 @@ class TensorflowConfiguration:
 Spread = PyTorchConfiguration | MpiConfiguration
 
 
-@dataclass
+@dataclass(slots=True)
 class RunConfiguration:
     """The settings of a run that are not those of one script."""
 

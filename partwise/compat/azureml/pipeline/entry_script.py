@@ -44,7 +44,14 @@ class EntryScript:
         rows = data.to_pandas()
         given = list(rows[PATHS]) if self.of_files else rows
         returned = _module(self.path).run(given)
-        if not self.keeps_rows or len(returned) == 0:
+        if not self.keeps_rows:
+            return None
+        if not hasattr(returned, "__len__"):
+            raise FunctionError(
+                f"run(mini_batch) of the entry script {self.path!r} returned {returned!r:.60}: "
+                'return a frame or a list, or give output_action="summary_only".'
+            )
+        if len(returned) == 0:
             return None
         if hasattr(returned, "columns"):
             frame = returned.reset_index(drop=True)

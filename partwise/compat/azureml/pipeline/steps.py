@@ -45,11 +45,6 @@ class ParallelRunConfig:
     environment_variables: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
-        if self.environment_variables:
-            raise InputError(
-                "environment_variables= has no counterpart: set them in init() of the entry "
-                "script, or where the workers are started."
-            )
         if self.output_action not in ("append_row", "summary_only"):
             raise InputError(
                 f"output_action={self.output_action!r} is neither append_row nor summary_only."
@@ -111,6 +106,12 @@ class ParallelRunStep:
         keys = list(config.partition_keys or ())
         script = Path(config.source_directory or ".", config.entry_script or "").resolve()
         environment = config.environment
+        of_environment = environment.environment_variables if environment else {}
+        if names := [*(config.environment_variables or {}), *of_environment]:
+            raise InputError(
+                f"The environment variables {', '.join(names)} have no counterpart in a parallel "
+                "run: set them in init() of the entry script, or where the workers are started."
+            )
         return {
             "data": self.inputs if keys else self._files(),
             "partition_by": keys or MINI_BATCH,
@@ -136,7 +137,8 @@ class ParallelRunStep:
             )
         given = self.inputs
         if isinstance(given, str | Path):
-            given = [each for each in Path(given).rglob("*") if each.is_file()]
+            path = Path(given)
+            given = [path] if path.is_file() else [e for e in path.rglob("*") if e.is_file()]
         paths = sorted(str(Path(each).resolve()) for each in given)
         if not paths:
             raise InputError(f"There is no file at inputs={self.inputs!r}.")
