@@ -25,11 +25,14 @@ from partwise.formatting import shortened
 _COMMENT = re.compile(r"(^|\s+)#.*$")
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 _SEPARATOR = re.compile(r"\s*=|\s+")
+_BETWEEN_OPTIONS = re.compile(r"\s+(?=--?[a-z])")
 _EXTRAS = re.compile(r"(?P<path>.+\.toml)(\[(?P<extras>[^\]]*)\])?")
 _SHORT = {"-r": "--requirement", "-c": "--constraint", "-e": "--editable", "-f": "--find-links"}
 _SHORT |= {"-i": "--index-url", "--pypi-url": "--index-url"}
 _ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
 _KEPT = ("--no-binary", "--only-binary")
+# Hashes are compared wherever there are some.
+_FLAGS = ("--no-index", "--require-hashes", "--prefer-binary")
 
 
 @dataclass(slots=True)
@@ -109,19 +112,21 @@ class _Reader:
         Its name is relative to the folder.
         """
         path = _path(name, folder)
-        # Files may include each other.
-        if path in self._at_work:
+        text = read_text(path)
+        # Files may include each other, by ".." under another path at each turn.
+        if (file := path.resolve()) in self._at_work:
             return
-        self._at_work.append(path)
-        for number, line in _lines(read_text(path)):
+        self._at_work.append(file)
+        for number, line in _lines(text):
             where = f"{path}, line {number}"
             # As pip does it: a variable that is not set stays as it is written.
             line = _VARIABLE.sub(lambda name: self._variables.get(name[1], name[0]), line)
             if line.startswith("-"):
-                self._add_option(line, path, where, lines)
+                for option in _BETWEEN_OPTIONS.split(line):
+                    self._add_option(option, path, where, lines)
             else:
                 self.add_requirement(line, where, lines)
-        self._at_work.remove(path)
+        self._at_work.remove(file)
 
     def read_project(self, name: str) -> None:
         """Read the dependencies of a pyproject.toml, and of its extras: pyproject.toml[plots]."""
@@ -206,7 +211,6 @@ class _Reader:
                 _absolute(value, path.parent)
             ),
             "--no-index": lambda _: setattr(self.asked, "no_index", True),
-            # Hashes are compared wherever there are some.
             "--require-hashes": lambda _: None,
             "--prefer-binary": lambda _: None,
         }
@@ -226,6 +230,8 @@ class _Reader:
             )
         if name not in adders:
             raise PackageError(f"{where}: {name} is an option that environments do not have.")
+        if not value and name not in _FLAGS:
+            raise PackageError(f"{where}: {name} has no value.")
         adders[name](value)
 
 

@@ -117,6 +117,7 @@ def test_the_resolver_says_itself_why_there_is_no_answer(
         ("--pre", "line 2: --pre is an option that environments do not have"),
         ("\n\n--pre \\", "line 4: --pre is an option that environments do not have"),
         ("-r gone.txt", "gone.txt' cannot be read: No such file"),
+        ("--index-url", "line 2: --index-url has no value"),
         ("-c gone.txt", "gone.txt' cannot be read"),
     ],
 )
@@ -160,6 +161,18 @@ def test_files_that_include_each_other_end(tmp_path) -> None:
     (tmp_path / "b.txt").write_text("till\n-r a.txt")
     asked = read_requested(Environment(requirements_file=str(tmp_path / "a.txt")))
     assert asked.requirements == ["shop", "till"]
+    # By other paths at each turn.
+    (tmp_path / "b.txt").write_text(f"till\n-r ../{tmp_path.name}/a.txt")
+    asked = read_requested(Environment(requirements_file=str(tmp_path / "a.txt")))
+    assert asked.requirements == ["shop", "till"]
+
+
+def test_a_line_may_have_several_options(tmp_path) -> None:
+    one, two = "https://one.example/simple", "https://two.example/a-b"
+    (tmp_path / "r.txt").write_text(f"-i {one} --extra-index-url {two} -f wheels\n")
+    asked = read_requested(Environment(requirements_file=str(tmp_path / "r.txt")))
+    assert (asked.index_url, asked.extra_index_urls) == (one, [two])
+    assert asked.find_links == [str(tmp_path / "wheels")]
 
 
 def test_options_in_files_count(tmp_path, monkeypatch) -> None:
