@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 _URL = re.compile(r"https?://[^/@?#\s]+/([^?#\s]*/)?predict/[^/?#\s]+")
 
 
+_LONGEST_S = 1_000_000_000
+"""Sockets wait for up to 292 years, and not without an end."""
+
+
 class _Settings:
     """What both clients are made of, and the requests that they send.
 
@@ -44,7 +48,7 @@ class _Settings:
             has no room.
     """
 
-    def __init__(self, url: str, api_key: str | None, timeout_s: float, retries: int) -> None:
+    def __init__(self, url: str, api_key: str | None, timeout_s: Any, retries: Any) -> None:
         if not _URL.fullmatch(url):
             raise InputError(
                 "The URL of the client is none of a model: give it as "
@@ -55,14 +59,15 @@ class _Settings:
                 "api_key is empty, or has characters that a header cannot have, such as the end of "
                 "a line: strip it."
             )
-        if timeout_s <= 0 or retries < 0:
+        in_time = isinstance(timeout_s, int | float) and 0 < timeout_s <= _LONGEST_S
+        if not (in_time and isinstance(retries, int) and retries >= 0):
             raise InputError(
-                f"timeout_s is {timeout_s} and retries {retries}: give seconds above 0, and 0 or "
-                "more retries."
+                f"timeout_s is {timeout_s} and retries {retries}: give seconds above 0, up to "
+                f"{_LONGEST_S:,}, and 0 or more retries."
             )
         self.url = url
-        self._timeout_s = timeout_s
-        self._retries = retries
+        self._timeout_s: float = timeout_s
+        self._retries: int = retries
         self._headers = {"accept": ARROW}
         if api_key is not None:
             self._headers["authorization"] = f"Bearer {api_key}"

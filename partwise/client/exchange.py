@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from partwise.errors import InputError, PartwiseError
+from partwise.errors import InputError, KeyClassError, PartwiseError
 from partwise.runs.run import ONLY
 from partwise.serving.arrow_streams import from_stream
 from partwise.serving.columns import columns_of_rows
@@ -99,7 +99,7 @@ def body_of(
         fields["key"] = key_to_json(key)
     columns, n_rows = columns_of_rows(rows)
     if not any(map(_needs_arrow, columns.values())):
-        lists = ([_cell(value) for value in values] for values in columns.values())
+        lists = ([_cell(name, value) for value in values] for name, values in columns.items())
         objects = [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
         content = _json({"rows": objects or [{}] * n_rows, **fields})
         return Body(content_type=JSON, content=content)
@@ -124,11 +124,19 @@ def _is_not_of_json(value: Any) -> bool:
     return isinstance(value, Decimal | bytes | bytearray)
 
 
-def _cell(value: Any) -> Any:
+def _cell(column: str, value: Any) -> Any:
     """Return a value of a row as JSON has it; NaN is a missing value there."""
-    if isinstance(value, float):
-        return None if math.isnan(value) else value
-    return value if isinstance(value, list | Mapping) else value_to_json(value)
+    if isinstance(value, float | np.floating) and math.isnan(value):
+        return None
+    if isinstance(value, float | list | Mapping):
+        return value
+    try:
+        return value_to_json(value)
+    except KeyClassError as error:
+        raise InputError(
+            f"The column {column!r} has {value!r:.60} among its values, of type "
+            f"{type(value).__name__}, which no column has: give numbers, text, dates or times."
+        ) from error
 
 
 def _json(found: Any) -> bytes:

@@ -159,6 +159,18 @@ def test_a_model_gets_the_values_of_rows_and_no_text_in_their_place(value):
     assert [repr(each) for each in found] == [repr(getattr(value, "item", lambda: value)()), "None"]
 
 
+@pytest.mark.parametrize("kind", [float, np.float64, np.float32, np.float16])
+def test_nan_in_a_row_is_a_missing_value_of_whatever_precision(kind):
+    rows = [{"price": kind("nan")}, {"price": kind(1.5)}]
+    body = body_of(rows, ONLY, None, "fail", "fail")
+    assert read_json_rows(body.content, max_rows=9).columns["price"] == [None, 1.5]
+
+
+def test_a_value_that_no_column_has_is_named_with_its_column():
+    with pytest.raises(InputError, match=r"^The column 'place' has \(1, 2\) among .* type tuple"):
+        body_of([{"place": (1, 2)}], ONLY, None, "fail", "fail")
+
+
 def test_texts_beside_decimals_stand_for_the_keys_that_they_do_in_json(store, ask):
     schema = pa.schema([("a", pa.date32()), ("b", pa.decimal128(9, 2))])
     key = (dt.date(2026, 3, 1), Decimal("1.50"))
@@ -232,6 +244,16 @@ def test_rows_that_cannot_be_sent_are_refused_before_any_request(ask, rows):
 def test_a_url_of_no_model_is_refused(url):
     with pytest.raises(InputError, match="give it as http"):
         Client(url)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"timeout_s": x} for x in (0, np.inf, np.nan, 1e10, None)] + [{"retries": 1.5}],
+    ids=str,
+)
+def test_a_time_that_no_socket_waits_for_is_refused(given):
+    with pytest.raises(InputError, match="give seconds above 0, up to 1,000,000,000"):
+        Client("http://127.0.0.1:80/predict/a", **given)
 
 
 class Answers:
