@@ -21,6 +21,7 @@ from partwise.errors import InputError
 from partwise.runs.run import ONLY
 from partwise.sources.frames.tables import table_of
 from partwise.store.store import Store
+from partwise.tables.dictionaries import without_views
 from partwise.tables.keys.partition_keys import Key, normalize_keys, rows_by_key
 from partwise.trainers.predict import default_predict
 
@@ -72,7 +73,8 @@ class CatalogModel:
 
         is_mapping = isinstance(model_input, Mapping)
         table = pa.table(dict(model_input)) if is_mapping else table_of(model_input)
-        predicted = self._predicted(table, str((params or {}).get("key") or ""))
+        # Of views, as polars has them, Arrow can take no rows.
+        predicted = self._predicted(without_views(table), str((params or {}).get("key") or ""))
         frame: pd.DataFrame = predicted.to_pandas()
         if isinstance(model_input, pd.DataFrame):
             # By which pandas sets a column: rows that were sorted or filtered count otherwise.

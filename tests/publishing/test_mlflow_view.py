@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -112,6 +113,9 @@ def test_predictions_have_the_index_of_the_frame() -> None:
     assert some["p"].to_dict() == {1: 22.0, 3: 24.0}
     named = frame.assign(day=[7, 7, 8, 8]).set_index("day")
     assert model.predict(named).index.tolist() == [7, 7, 8, 8]
+    for dtype in (pl.String, pl.Categorical):
+        columns = {"shop": pl.Series(["b", "a"], dtype=dtype), "x": [1.0, 2.0]}
+        assert model.predict(pl.DataFrame(columns)).tolist() == [21.0, 12.0]
 
 
 @pytest.mark.parametrize("params", [None, {"key": "b"}])

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from partwise.errors import ColumnError, KeyClassError
 from partwise.tables.column_names import names_in_words
-from partwise.tables.dictionaries import plain_storage
+from partwise.tables.dictionaries import decoded, decoded_column, plain_storage
 from partwise.tables.keys.hashing import hash_column, mix
 from partwise.tables.keys.key_classes import (
     KeyClass,
@@ -117,11 +117,9 @@ def _normalize_column(column: KeyColumn, data: pa.Array | pa.ChunkedArray) -> An
             f"source holds {data.type} (class {key_class}): cast it to one type."
         )
     data_type, plain = data.type, plain_type(data.type)
-    if pa.types.is_run_end_encoded(data.type):
-        data = pc.run_end_decode(data)
     try:
         if plain != data.type:
-            data = data.cast(plain)
+            data = decoded_column(data) if isinstance(data, pa.ChunkedArray) else decoded(data)
         data = data.cast(_canonical_type(column, plain, data.nbytes))
         check_python_years(data)
     except pa.ArrowInvalid as exc:
