@@ -155,6 +155,14 @@ def test_early_stopping_that_cannot_be_is_refused(made, params, message):
     made(label="y", params=params)
 
 
+def test_early_stopping_by_a_metric_that_lightgbm_does_not_have_names_it():
+    """It said that a dataset and a metric are required, of which the one was there."""
+    params = {"metric": ["rsme"]}
+    trainer = LightGBMTrainer(label="y", features=("a",), early_stopping_rounds=3, params=params)
+    with pytest.raises(InputError, match=r"LightGBM has no metric \['rsme'\]"):
+        trainer(DataConnector(RARE), PartitionContext(seed=1))
+
+
 PLACES = np.arange(500)
 SIGNAL = np.where(PLACES < 400, RANDOM.normal(size=500), -1.0)
 RARE = pa.table({"a": SIGNAL, "time": PLACES, "y": (SIGNAL > 1).astype(int)})

@@ -204,6 +204,12 @@ def stops_early(
     )
 
     def told(environment: Any) -> None:
+        if not environment.evaluation_result_list:
+            # LightGBM passes over a metric that it does not know.
+            raise InputError(
+                f"LightGBM has no metric {params.get('metric')!r}, and training is to stop early "
+                "by it: correct metric in params, or leave early_stopping_rounds out."
+            )
         results = [
             # Plain tuples before 4.7, which have no such metric.
             lightgbm.EvalResult(each[0], each[1], each[2], maximize=True)
