@@ -1,6 +1,7 @@
 """Windows at the end of a partition's time, each scored by a model of what was before it."""
 
 import re
+from math import inf
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
@@ -82,6 +83,8 @@ class Backtest(Settings):
         length = _microseconds(period) if isinstance(period, str) else period
         if not length > 0:
             raise ValueError(f"{period!r} is not longer than nothing")
+        if length == inf:
+            raise ValueError(f"{period!r} has no end: give a finite number")
         return period
 
     @property
