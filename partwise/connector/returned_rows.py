@@ -104,8 +104,11 @@ def returned_table(outcome: Any, column: str) -> pa.Table:
     if values.ndim == 1:
         return pa.table({column: _as_array(column, outcome)})
     if values.ndim == 2:
-        names = [f"{column}_{i}" for i in range(values.shape[1])]
-        return pa.table({name: _as_array(name, values[:, i]) for i, name in enumerate(names)})
+        of_columns: Iterable[Any] = values.T
+        if _are_rows(outcome) and _are_changed([one for row in outcome for one in row], values):
+            of_columns = map(list, zip(*outcome, strict=True))
+        named = [(f"{column}_{place}", each) for place, each in enumerate(of_columns)]
+        return pa.table({name: _as_array(name, each) for name, each in named})
     raise TypeError(
         f"The function returned a {type(outcome).__name__} of {values.ndim} dimensions; return a "
         "frame, an Arrow table, a mapping of columns, or an array of one or two dimensions."
@@ -122,11 +125,11 @@ def _table_of_columns(columns: Mapping[Any, Any]) -> pa.Table:
     single = set()
     for key, values in columns.items():
         name = str(key)
-        dimensions = 1 if isinstance(values, pa.Array | pa.ChunkedArray) else np.ndim(values)
+        dimensions = _dimensions(values)
         if dimensions > 1:
             raise ColumnError(
                 f"The function returned {name!r} of {dimensions} dimensions: return a mapping of "
-                "columns, of one dimension each."
+                "columns, of one dimension each, or pyarrow.array(...) of lists."
             )
         arrays[name] = (_as_array if dimensions else _as_single)(name, values)
         if not dimensions:
@@ -143,9 +146,30 @@ def _table_of_columns(columns: Mapping[Any, Any]) -> pa.Table:
     return pa.table(arrays)
 
 
+def _dimensions(values: Any) -> int:
+    try:
+        return 1 if isinstance(values, pa.Array | pa.ChunkedArray) else np.ndim(values)
+    except ValueError:  # lists of several lengths
+        return 2
+
+
+def _are_rows(values: Any) -> bool:
+    """Tell whether values are lists of Python's, one for each row."""
+    kinds = (list, tuple)
+    return isinstance(values, kinds) and all(isinstance(row, kinds) for row in values)
+
+
 def _numpy(values: Any) -> np.ndarray:
     """Return values as an array, with the mask that it has."""
-    return values if isinstance(values, np.ma.MaskedArray) else np.asarray(values)
+    if isinstance(values, np.ma.MaskedArray):
+        return values
+    try:
+        return np.asarray(values)
+    except ValueError as error:  # lists of several lengths
+        raise ColumnError(
+            "The function returned rows of several lengths: return as many values of each, or a "
+            "mapping of columns."
+        ) from error
 
 
 def _as_array(name: str, values: Any) -> Any:
@@ -233,6 +257,7 @@ def _naming(name: str, values: Any) -> Iterator[None]:
     except (
         *(pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError),
         OverflowError,  # a whole number beyond 64 bits
+        UnicodeError,  # half of a pair of surrogates
     ) as error:
         kind = f" of {values.dtype}" if isinstance(values, np.ndarray) else ""
         raise ColumnError(

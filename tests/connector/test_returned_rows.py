@@ -261,11 +261,24 @@ def test_single_values_of_partitions_stand_in_one_column(tmp_path):
         ({"a": (i for i in "ab")}, r"'a', a generator, which is not a column"),
         ({"a": object()}, r"'a', a object, which is not a column"),
         ({"a": np.array([1, "x"], object)}, r"'a', a ndarray of object, which is not a column"),
+        ({"a": ["\ud800"]}, r"'a', a list, which is not a column"),
+        ({"a": [[1], [2, 3]]}, r"'a' of 2 dimensions: .* or pyarrow.array\(...\) of lists"),
+        ([[1], [2, 3]], r"rows of several lengths: return as many values of each"),
     ],
 )
 def test_what_is_no_column_is_refused_in_a_sentence(outcome, reason):
     with pytest.raises(ColumnError, match=reason):
         returned_table(outcome, "value")
+
+
+def test_values_of_rows_that_are_lists_stay_of_their_own_kind():
+    """numpy has one type for all columns: of a number beside a text it makes a text."""
+    for rows in ([("a", 1, True, 0.5), ("b", None, False, 1.5)], [["a", 1, True, 0.5]] * 2):
+        found = returned_table(rows, "value")
+        assert [str(kind) for kind in found.schema.types] == ["string", "int64", "bool", "double"]
+        assert list(zip(*found.to_pydict().values(), strict=True)) == list(map(tuple, rows))
+    assert returned_table([[2**60 + 1, 0.5]], "value")["value_0"].to_pylist() == [2**60 + 1]
+    assert returned_table([[1, 0.5]], "value").schema.types == [pa.float64()] * 2
 
 
 MASKED = np.ma.array([1, 2, 3], mask=[False, True, False])
