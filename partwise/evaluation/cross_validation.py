@@ -15,6 +15,7 @@ from partwise.form_schema import for_forms
 from partwise.outcomes import Skip
 from partwise.settings import Settings, kind_field
 from partwise.tables.column_names import columns_there
+from partwise.tables.dictionaries import comparable
 
 
 class CrossValidation(Settings):
@@ -64,19 +65,18 @@ class CrossValidation(Settings):
         what = f"The group column {self.group!r} of the cross-validation"
         if self.group not in schema.names:
             raise ColumnError(f"{what} is missing; {columns_there(schema.names, self.group)}")
-        if pa.types.is_nested(schema.field(self.group).type):
-            raise ColumnError(
-                f"{what} is {schema.field(self.group).type}: give one of plain values."
-            )
+        kind = schema.field(self.group).type
+        if pa.types.is_nested(getattr(kind, "storage_type", kind)):
+            raise ColumnError(f"{what} is {kind}: give one of plain values.")
 
     def splits(self, table: pa.Table, seed: int) -> list[Split] | Skip:
         """Return a split for each fold; a Skip where there are too few rows or groups."""
         codes, count = np.arange(table.num_rows), table.num_rows
         if self.group is not None:
-            column = table.column(self.group).combine_chunks()
-            if pa.types.is_dictionary(column.type):
-                # Its dictionary may have values that no row has, which would count as groups.
-                column = column.cast(column.type.value_type)
+            # Without a dictionary, whose values that no row has would count as groups.
+            column = comparable(table.column(self.group)).combine_chunks()
+            if isinstance(column, pa.ExtensionArray):  # such as of UUIDs
+                column = column.storage
             if pa.types.is_floating(column.type):
                 # 0.0 is equal to -0.0, and another value for Arrow.
                 column = pc.add(column.cast(pa.float64()), 0.0)

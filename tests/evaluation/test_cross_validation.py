@@ -1,3 +1,5 @@
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -77,6 +79,18 @@ def test_a_group_column_that_has_no_groups_is_refused(group, reason):
     schema = pa.schema([("nested", pa.list_(pa.int64()))])
     with pytest.raises(ColumnError, match=reason):
         CrossValidation(group=group).check(schema, frozenset())
+
+
+@pytest.mark.parametrize("kind", [pa.decimal32(5, 2), pa.decimal64(12, 2), pa.uuid()], ids=str)
+def test_groups_may_be_of_types_that_arrow_does_not_encode(kind):
+    if isinstance(kind, pa.BaseExtensionType):
+        storage = pa.array([b"a" * 16, b"b" * 16, None] * 4, kind.storage_type)
+        column = pa.ExtensionArray.from_storage(kind, storage)
+    else:
+        column = pa.array([Decimal("1.10"), Decimal(2), None] * 4, kind)
+    evaluation, table = CrossValidation(folds=5, group="g"), pa.table({"g": column})
+    evaluation.check(table.schema, frozenset())
+    assert [int(split.test.sum()) for split in evaluation.splits(table, 3)] == [4, 4, 4]
 
 
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
