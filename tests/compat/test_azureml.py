@@ -105,6 +105,7 @@ def test_a_parallel_run_calls_init_once_and_run_for_each_key(experiment, tmp_pat
     lines = (tmp_path / "parallel_run_step.txt").read_text().splitlines()
     assert sorted(lines) == ['3 of "all" rows', '4 of "all" rows'], "what run returned, no more"
     assert run.run.predictions(["key", "value"]).num_rows == 2
+    assert run.get_metrics() == run.get_metrics("loss") == {}
 
 
 def test_files_are_mini_batches_of_so_many(experiment, tmp_path):

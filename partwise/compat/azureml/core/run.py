@@ -132,7 +132,9 @@ class Run:
         self._work.cancel()
 
     def get_metrics(self, name: str | None = None) -> dict[str, Any]:
-        """Return what the first process logged, by name."""
+        """Return what the first process logged, by name; of a parallel run nothing is."""
+        if self._rows:
+            return {}  # it has partitions by key, and none of a process
         run = self.run
         rows = run.metrics.to_pylist()
         of_first = run.partition_id(0)
