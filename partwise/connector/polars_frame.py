@@ -14,9 +14,18 @@ if TYPE_CHECKING:
 
 _OFFSET = re.compile(r"tz=[+-]").search
 """In the name of a type whose zone is an offset: polars has named zones only."""
+
+
+def _is_beyond_polars(kind: pa.DataType) -> bool:
+    """Tell decimals of a negative scale and lists that are all empty."""
+    if pa.types.is_fixed_size_list(kind):
+        return bool(kind.list_size == 0)
+    return bool(pa.types.is_decimal(kind) and kind.scale < 0)
+
+
 _NOT_IN_POLARS = (
     *(pa.types.is_decimal256, pa.types.is_interval, pa.types.is_run_end_encoded),
-    *(pa.types.is_list_view, pa.types.is_large_list_view, pa.types.is_union),
+    *(pa.types.is_list_view, pa.types.is_large_list_view, pa.types.is_union, _is_beyond_polars),
 )
 
 
