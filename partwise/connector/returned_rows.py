@@ -257,7 +257,6 @@ def _naming(name: str, values: Any) -> Iterator[None]:
     except (
         *(pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError),
         OverflowError,  # a whole number beyond 64 bits
-        UnicodeError,  # half of a pair of surrogates
     ) as error:
         kind = f" of {values.dtype}" if isinstance(values, np.ndarray) else ""
         raise ColumnError(

@@ -261,7 +261,6 @@ def test_single_values_of_partitions_stand_in_one_column(tmp_path):
         ({"a": (i for i in "ab")}, r"'a', a generator, which is not a column"),
         ({"a": object()}, r"'a', a object, which is not a column"),
         ({"a": np.array([1, "x"], object)}, r"'a', a ndarray of object, which is not a column"),
-        ({"a": ["\ud800"]}, r"'a', a list, which is not a column"),
         ({"a": [[1], [2, 3]]}, r"'a' of 2 dimensions: .* or pyarrow.array\(...\) of lists"),
         ([[1], [2, 3]], r"rows of several lengths: return as many values of each"),
     ],
