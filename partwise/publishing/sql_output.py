@@ -54,7 +54,7 @@ class Table:
             raise InputError(
                 f"{self.name!r} is not the name of a table: put unusual characters in quotes."
             )
-        if self.database.kind == "sqlite" and table_parts(self.name, "sqlite")[0]:
+        if self.database.kind == "sqlite" and any(table_parts(self.name, "sqlite")[:2]):
             raise InputError(f"{self.name!r} names a schema, and SQLite has none: leave it out.")
         if (kind := self.database.kind) not in ("postgresql", "sqlite"):
             raise InputError(f"Rows are appended to PostgreSQL and SQLite only, not to {kind}.")

@@ -42,7 +42,9 @@ class Target:
         self._connection = connection
         self._kind = database.kind
         self._shown = name
-        self._folder, self._name = table_parts(name, self._kind)
+        elsewhere, self._folder, self._name = table_parts(name, self._kind)
+        if elsewhere:
+            self._refuse_other(elsewhere)
         if self._kind == "postgresql" and not self._folder:
             # So that "sales" and "public.sales" have the same marks.
             self._folder = self._find_folder()
@@ -59,6 +61,15 @@ class Target:
         what = f"The table {name} of {database.shown} cannot be written"
         with database.telling(what, OutputError), database.connect("write") as connection:
             yield cls(database, name, connection)
+
+    def _refuse_other(self, named: str) -> None:
+        """PostgreSQL reaches the database of the connection only."""
+        ((there,),) = self._execute("SELECT CAST(current_database() AS text)")
+        if named != there:
+            raise OutputError(
+                f"The table {self._shown} is of the database {named!r}, and the URI names "
+                f"{there!r}: give the URI of {named!r}, or leave it out of the name."
+            )
 
     def _find_folder(self) -> str:
         """The schema in which PostgreSQL finds the table, or would create it."""

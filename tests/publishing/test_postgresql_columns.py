@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from partwise.errors import InputError
+from partwise.errors import InputError, OutputError
 from partwise.publishing.sql_columns import refuse_columns, sql_type
 from partwise.publishing.sql_output import Table, check_table
 from tests.borders.database_borders import append
@@ -47,3 +47,15 @@ def test_a_name_that_postgresql_would_cut_off_is_refused() -> None:
         refuse_columns("t", None, [fits, long], "postgresql")
     # By a server that was built with longer names.
     refuse_columns("t", pa.schema([long]), [long], "postgresql")
+
+
+def test_a_table_of_another_database_is_refused_and_not_made_in_this_one(postgres_server) -> None:
+    ((own,),) = postgres_server.rows("SELECT CAST(current_database() AS text)")
+    rows = pa.table({"x": [1]})
+    append(rows, Table(f'"{own}".public.named_whole', postgres_server.uri))
+    assert postgres_server.rows("SELECT x FROM named_whole") == [(1,)]
+
+    other = Table("Other.public.elsewhere", postgres_server.uri)
+    with pytest.raises(OutputError, match=f"of the database 'other', and the URI names '{own}'"):
+        check_table(other, list(rows.schema))
+    assert postgres_server.rows("SELECT to_regclass('elsewhere')::text") == [(None,)]

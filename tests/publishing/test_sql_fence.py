@@ -107,4 +107,4 @@ def test_tables_whose_names_differ_in_the_case_of_a_letter_beyond_ascii_are_two(
         assert publish(run, Table(name, path)).rows == len(FIRST), name
     # SQLite takes these for one.
     assert publish(run, Table('"ÖL"', path)).unchanged == len(FIRST)
-    assert table_parts("Öl.ÄPFEL", "postgresql") == ("Öl", "Äpfel")
+    assert table_parts("Öl.ÄPFEL", "postgresql") == ("", "Öl", "Äpfel")

@@ -285,8 +285,8 @@ def lower_case(name: str) -> str:
     return "".join(sign.lower() if sign.isascii() else sign for sign in name)
 
 
-def table_parts(name: str, kind: DatabaseKind) -> tuple[str, str]:
-    """Return schema ("" where there is none) and name of a table, as the database knows them.
+def table_parts(name: str, kind: DatabaseKind) -> tuple[str, str, str]:
+    """Return database and schema ("": not named) and name of a table, as the database knows them.
 
     `is_table_name` holds for the name. PostgreSQL makes what is not quoted lower case.
     """
@@ -295,7 +295,8 @@ def table_parts(name: str, kind: DatabaseKind) -> tuple[str, str]:
         quoted.replace('""', '"') or (lower_case(bare) if kind == "postgresql" else bare)
         for quoted, bare in quoted_or_bare
     ]
-    return (parts[-2] if len(parts) > 1 else ""), parts[-1]
+    database, schema, table = ["", "", *parts][-3:]
+    return database, schema, table
 
 
 def subquery(text: str) -> str:
