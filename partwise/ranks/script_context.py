@@ -34,8 +34,9 @@ class ScriptContext(RankContext):
 
         Lists, texts and mappings stand in the file reported-RANK.json among the outputs.
         """
+        before = dict(self.reported)
         super().report(**values)
-        if self.reported:
+        if self.reported != before:
             path = self.model_directory / f"reported-{self.rank}.json"
             path.write_text(json.dumps(self.reported))
         # As one write, and a line of its own, so that nothing else stands beside it.

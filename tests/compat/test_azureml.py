@@ -240,24 +240,44 @@ def test_outside_a_run_values_are_printed(capsys):
     assert capsys.readouterr().out == "loss: 0.5\nloss: 0.25\n"
 
 
-def test_all_that_a_script_logs_under_a_name_is_kept(monkeypatch):
-    """Also where it asks for its context anew at each value."""
-    reported = {}
+@pytest.fixture
+def reported(monkeypatch):
+    """What a script reports, by calls."""
+    calls = []
     monkeypatch.setattr(ScriptRun, "_logged", {})
-    monkeypatch.setattr(azureml_run, "script_context", lambda: reported)
-    context = SimpleNamespace(report=lambda **values: reported.update(values))
+    monkeypatch.setattr(ScriptRun, "_unwritten", {})
+    monkeypatch.setattr(ScriptRun, "_written_at", -azureml_run.WRITTEN_EACH_S)
+    monkeypatch.setattr(azureml_run, "script_context", lambda: calls)
+    context = SimpleNamespace(report=lambda **values: calls.append(dict(values)))
     monkeypatch.setattr(azureml_run, "get_context", lambda: context)
+    return calls
+
+
+def test_all_that_a_script_logs_under_a_name_is_kept(reported):
+    """Also where it asks for its context anew at each value."""
     for step in (1, 2):
         Run.get_context().log("loss", 0.5 / step)
         Run.get_context().log_list("each", np.arange(step))
         Run.get_context().log_row("point", x=step, **({"y": 3} if step == 2 else {}))
     Run.get_context().log("name", "a")
-    assert reported == {
+    Run.get_context().complete()
+    assert {name: value for call in reported for name, value in call.items()} == {
         "loss": [0.5, 0.25],
         "each": [0, 0, 1],
         "point": {"x": [1, 2], "y": [None, 3]},
         "name": "a",
     }
+
+
+def test_of_many_values_each_is_the_metric_and_the_list_is_written_now_and_then(reported):
+    run = Run.get_context()
+    for step in range(2_000):
+        run.log("loss", step)
+    run.flush()
+    lists = [call["loss"] for call in reported if isinstance(call["loss"], list)]
+    assert [call["loss"] for call in reported if call["loss"] not in lists] == [*range(2_000)]
+    assert lists[-1] == [*range(2_000)]
+    assert len(lists) < 20
 
 
 def test_calls_take_the_arguments_that_the_table_of_names_has():

@@ -1,6 +1,9 @@
 """A run: its handle where it was submitted, and what a script reports by it."""
 
+import atexit
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -24,16 +27,23 @@ STATUSES: Mapping[RunStatus, str] = {
     RunStatus.CANCELLED: "Canceled",
 }
 
+WRITTEN_EACH_S = 1.0
+
 
 class ScriptRun:
     """What `Run.get_context()` is in a script: each value that it logs is a metric of its rank.
 
-    Of a name that is logged several times all values are kept, as a list; of rows, one of each
-    column.
+    Of a name that is logged several times the last number is the metric, and all values are kept,
+    as a list; of rows, one of each column. Such lists are written once a second, and as the script
+    ends.
     """
 
+    # Of the whole process: a script may ask for its context at each value.
     _logged: ClassVar[dict[str, list[Any]]] = {}
-    """By name, of the whole process: a script may ask for its context at each value."""
+    """All values, by name."""
+    _unwritten: ClassVar[dict[str, Any]] = {}
+    """What is to be written of names with several. All of them go to one file each time."""
+    _written_at: ClassVar[float] = -WRITTEN_EACH_S
 
     def __init__(self) -> None:
         self._is_of_run = script_context() is not None
@@ -62,11 +72,32 @@ class ScriptRun:
         self._logged[name] = [*self._logged.get(name, ()), *values]
         return self._logged[name]
 
+    def complete(self) -> None:
+        """Have what was logged written; the run is complete when its processes have ended."""
+        self.flush()
+
+    @classmethod
+    def flush(cls, timeout_seconds: float = 300.0) -> None:
+        """Have what was logged written."""
+        del timeout_seconds
+        if cls._unwritten:
+            get_context().report(**cls._unwritten)
+            cls._unwritten.clear()
+            ScriptRun._written_at = time.monotonic()
+
     def _report(self, name: str, new: Any, all_of_it: Any) -> None:
-        if self._is_of_run:
-            get_context().report(**{name: all_of_it})
-        else:
+        if not self._is_of_run:
             print(f"{name}: {new}")  # noqa: T201 (as theirs does outside a run)
+            return
+        if new is all_of_it or isinstance(new, Number):
+            get_context().report(**{name: new})
+        if new is not all_of_it:
+            self._unwritten[name] = all_of_it
+            if time.monotonic() - self._written_at >= WRITTEN_EACH_S:
+                self.flush()
+
+
+atexit.register(ScriptRun.flush)
 
 
 class Run:
