@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 
 ANSWER_S = 10.0
 """For so long an answer of the scheduler, or of a worker, is waited for."""
-RECONNECT_S = 5.0
-"""For so long a connection to the scheduler that was closed is waited for."""
+RECONNECT_S = 15.0
+"""For so long a connection to the scheduler that was closed is waited for.
+
+Dask tries again ever less often: of schedulers that refuse connections for 3 s, it finds four in
+ten only after 5 s, and two in a thousand only after 15 s.
+"""
 FORGET_S = 2.0
 """For so long a scheduler is waited for that is to forget a topic."""
 
@@ -82,13 +86,16 @@ def is_cut_off(error: BaseException) -> bool:
     return any(getattr(one, "reason", "") == "scheduler-connection-lost" for one in each)
 
 
-def await_reconnection(client: "Client", limit_s: float = RECONNECT_S) -> None:
+def await_reconnection(
+    client: "Client", limit_s: float = RECONNECT_S, is_over: Callable[[], object] = lambda: False
+) -> None:
     """Wait some seconds for a client that has lost the scheduler to find it again.
 
-    Of what is submitted before, the client forgets some with the tasks that it has lost.
+    Of what is submitted before, the client forgets some with the tasks that it has lost. `is_over`:
+    nothing will be submitted any more.
     """
     deadline = time.monotonic() + limit_s
-    while client.status == "connecting" and time.monotonic() < deadline:
+    while client.status == "connecting" and time.monotonic() < deadline and not is_over():
         time.sleep(0.05)
 
 

@@ -4,13 +4,23 @@ import asyncio
 import os
 import signal
 import threading
+import time
+from types import SimpleNamespace
+from typing import Any
 
 import distributed
 import pytest
 
-from partwise.cluster_calls import Ends, ask_workers, in_time, known_workers
+from partwise.cluster_calls import (
+    Ends,
+    ask_workers,
+    await_reconnection,
+    in_time,
+    known_workers,
+)
 from partwise.errors import ClusterError
 from tests.own_cluster import own_cluster, wait_for
+from tests.tcp_proxy import tcp_proxy
 
 
 def test_a_call_that_never_ends_is_left_to_itself() -> None:
@@ -88,3 +98,27 @@ def test_stopped_processes_keep_no_answer_back(tmp_path) -> None:
         with pytest.raises(ClusterError, match="scheduler has not answered for 1 s"):
             ask_workers(client, os.getpid, limit_s=1.0)
         os.kill(cluster.scheduler.pid, signal.SIGCONT)
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_refuses_connections_for_seconds_is_found_again(
+    dask_client, monkeypatch
+) -> None:
+    # Dask's pauses, which double, are as long as they can be: it tries after 2.55 and 5.11 s.
+    monkeypatch.setattr("random.uniform", lambda low, high: high)
+    with (
+        tcp_proxy(dask_client.scheduler.address) as proxy,
+        distributed.Client(proxy.address, set_as_default=False) as client,
+    ):
+        proxy.close()
+        threading.Timer(3.0, proxy.listen).start()
+        wait_for(lambda: client.status != "running", "it is not cut off")
+        await_reconnection(client)
+        assert client.status == "running"
+
+
+def test_nobody_waits_for_a_scheduler_to_which_nothing_is_said_any_more() -> None:
+    client: Any = SimpleNamespace(status="connecting")
+    began = time.monotonic()
+    await_reconnection(client, 60, lambda: True)
+    assert time.monotonic() - began < 10

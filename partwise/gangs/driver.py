@@ -86,7 +86,7 @@ class GangDriver:
             if self.stopped or number > spec.options.max_retries or _is_final(failed):
                 raise failed from failed.__cause__
             self._listen(GangEvent(kind="restart", attempt=number + 1, error=str(failed)))
-            await_reconnection(self._client)
+            await_reconnection(self._client, is_over=lambda: self.stopped)
             spec = self._with_workers(spec, ended, number)
             self._discard(ended.ends)
             number += 1

@@ -279,7 +279,7 @@ class StudyDriver:
             receipt = None
         except Exception as error:
             if is_cut_off(error):
-                await_reconnection(self._client)
+                await_reconnection(self._client, is_over=lambda: self.stopped)
                 self._watch.look()
             else:
                 self._failures[number] += 1

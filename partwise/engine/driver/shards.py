@@ -255,7 +255,7 @@ class Driver:
             # Until it is begun again nothing is heard of it, and its worker is not to blame.
             heard = self.progress.latest.pop(number, None)
             if is_cut_off(error):
-                await_reconnection(self._client)
+                await_reconnection(self._client, is_over=lambda: self.stopped)
                 self._watch.look()
                 log.info("shard %d was lost with the connection to the scheduler", number)
                 return None
