@@ -123,6 +123,30 @@ class Ends(Generic[T]):
         return ended
 
 
+def answer_of(client: "Client", ask: Callable[[], T]) -> T:
+    """Return what a question is answered with; where the connection is closed, it is asked again.
+
+    Raises:
+        TimeoutError: As `ask` raises it.
+        ClusterError: The connection was closed twice.
+    """
+    try:
+        return ask()
+    except TimeoutError:
+        raise
+    except OSError:
+        await_reconnection(client)
+    try:
+        return ask()
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise ClusterError(
+            f"The connection to the Dask scheduler was closed twice ({error}): begin again when "
+            "the cluster is back."
+        ) from error
+
+
 def known_workers(client: "Client", limit_s: float = ANSWER_S) -> dict[str, dict[str, Any]]:
     """Return what the scheduler says of each worker, by address."""
     workers: dict[str, dict[str, Any]] = scheduler_identity(client, limit_s)["workers"]
@@ -138,7 +162,10 @@ def scheduler_identity(client: "Client", limit_s: float = ANSWER_S) -> dict[str,
     # `client.scheduler_info()` shares a cache whose refresh leaves out the workers.
     scheduler: Any = client.scheduler
     try:
-        return dict(client.sync(scheduler.identity, n_workers=-1, callback_timeout=limit_s))
+        return answer_of(
+            client,
+            lambda: dict(client.sync(scheduler.identity, n_workers=-1, callback_timeout=limit_s)),
+        )
     except TimeoutError as error:
         raise no_answer(limit_s) from error
 
@@ -162,8 +189,11 @@ def ask_workers(
         ClusterError: The scheduler does not answer in time.
     """
     with suppress(TimeoutError):
-        answers: dict[str, Any] = client.run(
-            function, *arguments, workers=workers, on_error="return", callback_timeout=limit_s
+        answers: dict[str, Any] = answer_of(
+            client,
+            lambda: client.run(
+                function, *arguments, workers=workers, on_error="return", callback_timeout=limit_s
+            ),
         )
         return answers
     # One that does not answer keeps the answers of all others back: so each is asked by itself.

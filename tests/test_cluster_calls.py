@@ -5,14 +5,17 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import distributed
 import pytest
+from distributed.comm import CommClosedError
 
 from partwise.cluster_calls import (
     Ends,
+    answer_of,
     ask_workers,
     await_reconnection,
     in_time,
@@ -115,6 +118,40 @@ def test_a_scheduler_that_refuses_connections_for_seconds_is_found_again(
         wait_for(lambda: client.status != "running", "it is not cut off")
         await_reconnection(client)
         assert client.status == "running"
+
+
+def test_a_question_is_asked_again_when_the_connection_is_closed_on_its_way(
+    dask_client, tmp_path
+) -> None:
+    def wait_for_word() -> int:
+        (tmp_path / f"asked-{os.getpid()}").touch()
+        while not (tmp_path / "word").exists():
+            time.sleep(0.01)
+        return os.getpid()
+
+    workers = dask_client.run(os.getpid)
+    with (
+        tcp_proxy(dask_client.scheduler.address) as proxy,
+        distributed.Client(proxy.address, set_as_default=False) as client,
+        ThreadPoolExecutor(1) as executor,
+    ):
+        asking = executor.submit(ask_workers, client, wait_for_word)
+        wait_for(lambda: len(list(tmp_path.iterdir())) == len(workers), "they are not asked")
+        proxy.restart()
+        (tmp_path / "word").touch()
+        assert asking.result() == workers
+
+
+def test_what_is_asked_in_vain_twice_is_said_in_a_sentence() -> None:
+    def ask() -> None:
+        tries.append("ask")
+        raise CommClosedError("in <TCP>")
+
+    tries: list[str] = []
+    client: Any = SimpleNamespace(status="running")
+    with pytest.raises(ClusterError, match=r"was closed twice \(in <TCP>\): begin again when"):
+        answer_of(client, ask)
+    assert len(tries) == 2
 
 
 def test_nobody_waits_for_a_scheduler_to_which_nothing_is_said_any_more() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
@@ -21,7 +22,7 @@ import pyarrow as pa
 
 from partwise.blocks import LocalCluster
 from partwise.choices import OnExisting
-from partwise.cluster_calls import ANSWER_S, in_time, is_cut_off
+from partwise.cluster_calls import ANSWER_S, answer_of, in_time, is_cut_off
 from partwise.engine.driver.cluster_watch import ClusterWatch
 from partwise.engine.driver.packages import build_on_workers
 from partwise.engine.driver.preloading import preload_here
@@ -277,4 +278,4 @@ def _give_keys(
     for plugin in plugins:
         # The scheduler has them then for all workers; one that hangs gets them when it goes on.
         with suppress(TimeoutError):
-            in_time(ANSWER_S, client.register_plugin, plugin)
+            answer_of(client, partial(in_time, ANSWER_S, client.register_plugin, plugin))

@@ -4,7 +4,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from partwise.cluster_calls import ANSWER_S, forget_topic, known_workers
+from partwise.cluster_calls import ANSWER_S, answer_of, forget_topic, known_workers
 from partwise.engine.driver.shards import FAREWELL_S, tell_to_stop
 from partwise.errors import ClusterError
 from partwise.outcomes import Stop
@@ -94,7 +94,10 @@ class WorkerTrials:
 
     def _try(self, function: Any, *arguments: Any, **more: Any) -> None:
         try:
-            self._client.run(function, *arguments, on_error="ignore", **more)
+            answer_of(
+                self._client,
+                lambda: self._client.run(function, *arguments, on_error="ignore", **more),
+            )
         except Exception:
             # A worker that is gone has its trial begun again on another; where the whole cluster
             # is gone, so is what would have to be tidied there.
