@@ -36,9 +36,8 @@ class TcpProxy:
         """Close all connections, and refuse others."""
         with self._lock:
             # Which wakes the thread that waits for a connection; to close it does not.
-            self._listener.shutdown(socket.SHUT_RDWR)
+            _shut(self._listener, *self._open)
             self._listener.close()
-            _shut(*self._open)
 
     def restart(self, refused_s: float = 0.0) -> None:
         """Close all connections, and refuse others for so long."""

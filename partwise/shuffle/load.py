@@ -188,14 +188,21 @@ def known_parts(
 
 
 def _all_whole(client: "Client", paths: Sequence[str], check: Callable[[], None]) -> bool:
-    # Else Dask might answer with what it found before a file was damaged.
-    tasks = client.map(is_part_whole, paths, pure=False)
-    for task in tasks:
-        while not task.done():
-            with contextlib.suppress(TimeoutError):
-                await_one(task, LOOK_S)
+    while True:
+        # Else Dask might answer with what it found before a file was damaged.
+        tasks = client.map(is_part_whole, paths, pure=False)
+        try:
+            for task in tasks:
+                while not task.done():
+                    with contextlib.suppress(TimeoutError):
+                        await_one(task, LOOK_S)
+                    check()
+            return all(task.result(timeout=ANSWER_S) for task in tasks)
+        except Exception as error:
+            if not is_cut_off(error):
+                raise
+            await_reconnection(client)
             check()
-    return all(task.result(timeout=ANSWER_S) for task in tasks)
 
 
 def open_part(cache: ShardCache, part: WrittenPart) -> IndexedPart:

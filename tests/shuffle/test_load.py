@@ -430,6 +430,30 @@ def test_rows_are_divided_though_the_scheduler_is_lost_and_found_again(
     loaded.close()
 
 
+def test_parts_of_an_earlier_run_are_used_though_the_scheduler_is_lost_and_found_again(
+    dask_client, tmp_path, scratch, files, monkeypatch
+):
+    folder, is_part_whole = str(tmp_path), loading.is_part_whole
+
+    def looks_late(path: str) -> bool:
+        waits(folder)
+        return is_part_whole(path)
+
+    Loaded(files, ["store"], dask_client, tmp_path).close()
+    parts = part_files(scratch)
+    monkeypatch.setattr(loading, "is_part_whole", looks_late)
+    with (
+        Client(dask_client.scheduler.address, set_as_default=False) as client,
+        ThreadPoolExecutor(1) as executor,
+    ):
+        dividing = executor.submit(Loaded, files, ["store"], client, tmp_path)
+        wait_for((tmp_path / "begun").exists, "nothing is looked at")
+        cut_off_others(dask_client)
+        (tmp_path / "go").touch()
+        dividing.result().close()
+    assert part_files(scratch) == parts
+
+
 def dies(number: int):
     os._exit(1)
 

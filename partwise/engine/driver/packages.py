@@ -3,6 +3,8 @@
 import asyncio
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from partwise.engine.driver.cluster_watch import LOOK_S, ClusterWatch
@@ -50,8 +52,13 @@ def build_on_workers(client: "Client", resolved: ResolvedEnvironment, watch: Clu
 
 
 async def _ask_to_build(client: "Client", resolved: ResolvedEnvironment, address: str) -> Any:
-    answers: Any = client.run(build_and_try, resolved, workers=[address], on_error="return")
-    return (await answers)[address]
+    ask: Any = partial(client.run, build_and_try, resolved, workers=[address], on_error="return")
+    # It takes minutes, in which the connection may be closed: what was built meanwhile is found.
+    with suppress(OSError):
+        return (await ask())[address]
+    while client.status == "connecting":
+        await asyncio.sleep(LOOK_S)
+    return (await ask())[address]
 
 
 def _check_built(resolved: ResolvedEnvironment, address: str, answer: BaseException | None) -> None:
