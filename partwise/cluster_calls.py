@@ -79,6 +79,12 @@ def await_one(future: "Future[Any]", limit_s: float) -> None:
     wait([future], timeout=limit_s)
 
 
+def cancel(client: "Client", futures: "Iterable[Future[Any]]") -> None:
+    """Cancel tasks; a client that has given up its scheduler has none, and would refuse."""
+    if client.status != "closed":
+        client.cancel(list(futures))
+
+
 def is_cut_off(error: BaseException) -> bool:
     """Whether a task was cancelled since its client had lost the scheduler, by no fault of its."""
     # Of one task, or of several that were waited for.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from partwise.cluster_calls import ANSWER_S, await_one
+from partwise.cluster_calls import ANSWER_S, await_one, cancel
 from partwise.connector.spooling import map_spooled, read_spooled, write_spooled
 from partwise.errors import IntegrityError
 from partwise.ranks.rows import RowsPart, SelectedPart, SourceFragments
@@ -167,7 +167,7 @@ def rank_source(
     finally:
         # Where it was refused or stopped on the way, nobody wants what the others would write.
         if tasks:
-            client.cancel(list(tasks.values()))
+            cancel(client, tasks.values())
     conditions = source.selection.conditions
     return SourceFragments(
         name=name,

@@ -21,6 +21,7 @@ from partwise.cluster_calls import (
     Ends,
     await_one,
     await_reconnection,
+    cancel,
     is_cut_off,
     known_workers,
     this_worker,
@@ -256,7 +257,7 @@ class _Writing:
                 parts[number] = write_part(works[number], [f for _, f in groups[number]])
             self._collect(pending, parts, groups, lambda n: self._submit(works[n], groups[n]))
         finally:
-            self.client.cancel(list(pending))
+            cancel(self.client, pending)
             pending.clear()
         return [parts[number] for number in range(len(groups))]
 

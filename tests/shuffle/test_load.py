@@ -33,6 +33,7 @@ from partwise.tables.keys.partition_keys import key_columns
 from tests.lazily import Lazily
 from tests.own_cluster import cut_off_others, wait_for
 from tests.shuffle.loaded import N_SHARDS, ROWS, Loaded, part_files, rows_of, table_of
+from tests.tcp_proxy import tcp_proxy
 
 dd = Lazily("dask.dataframe")
 
@@ -452,6 +453,23 @@ def test_parts_of_an_earlier_run_are_used_though_the_scheduler_is_lost_and_found
         (tmp_path / "go").touch()
         dividing.result().close()
     assert part_files(scratch) == parts
+
+
+def test_a_client_that_gives_up_its_scheduler_ends_the_division_in_a_sentence(
+    dask_client, tmp_path, scratch
+):
+    frame = dd.from_map(waits, [str(tmp_path)], meta=table_of(1).to_pandas())
+    with (
+        tcp_proxy(dask_client.scheduler.address) as proxy,
+        Client(proxy.address, set_as_default=False, timeout=0.5) as client,
+        ThreadPoolExecutor(1) as executor,
+    ):
+        dividing = executor.submit(Loaded, frame, ["store"], client, tmp_path)
+        wait_for((tmp_path / "begun").exists, "nothing is read")
+        proxy.close()
+        with pytest.raises(ClusterError, match=r"scheduler was lost \(closed\) while the rows"):
+            dividing.result()
+    (tmp_path / "go").touch()
 
 
 def dies(number: int):
