@@ -1,6 +1,7 @@
 """On which workers the driver has a shard begun again."""
 
 import logging
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from partwise.engine.driver import shards
 from partwise.engine.driver.cluster_watch import ClusterWatch
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.reporter import BEAT_S
+from partwise.engine.worker import tasks
 from partwise.errors import StoreError
 
 SHARDS = 4
@@ -95,3 +97,28 @@ def test_a_shard_whose_heartbeats_end_is_taken_over_though_its_worker_is_heard_o
     watch.now *= 3
     driver._look_for_silence((0, 1))
     assert watch.let_go_of == ["tcp://1"]
+
+
+def test_a_task_that_begins_as_the_last_one_tidies_up_keeps_its_files(monkeypatch) -> None:
+    execution: Any = SimpleNamespace(token="token")
+    order: list[str] = []
+    threads: list[threading.Thread] = []
+
+    def begin() -> None:
+        with tasks.task_of(execution):
+            order.append("the next one has begun")
+
+    def end(*_: Any) -> None:
+        threads.append(threading.Thread(target=begin))
+        threads[0].start()
+        threads[0].join(0.2)
+        order.append("the files are gone")
+
+    is_gone = [lambda: False, lambda: True]
+    monkeypatch.setattr(tasks, "this_worker", lambda: None)
+    monkeypatch.setattr(tasks, "watch_own_task", is_gone.pop)
+    monkeypatch.setattr(tasks, "end_execution", end)
+    with tasks.task_of(execution):
+        pass
+    threads[0].join()
+    assert order == ["the files are gone", "the next one has begun"]

@@ -90,11 +90,12 @@ def task_of(execution: Execution) -> Iterator[Callable[[], bool]]:
     finally:
         with _counting:
             _at_work[token] -= 1
-            is_last = not _at_work[token]
-            if is_last:
+            if not _at_work[token]:
                 del _at_work[token]
-        if is_last and is_abandoned():
-            end_execution(token, worker)
+                # Under the lock: a driver that has found its scheduler again begins others, which
+                # would lose their files.
+                if is_abandoned():
+                    end_execution(token, worker)
 
 
 def held_slot(
