@@ -29,6 +29,8 @@ RECONNECT_S = 15.0
 Dask tries again ever less often: of schedulers that refuse connections for 3 s, it finds four in
 ten only after 5 s, and two in a thousand only after 15 s.
 """
+CUT_OFF = "scheduler-connection-lost"
+"""Dask's reason why tasks were cancelled since their client had lost its scheduler."""
 FORGET_S = 2.0
 """For so long a scheduler is waited for that is to forget a topic."""
 
@@ -85,11 +87,31 @@ def cancel(client: "Client", futures: "Iterable[Future[Any]]") -> None:
         client.cancel(list(futures))
 
 
+def result_of(future: "Future[T]") -> T:
+    """Return what a task that is done has returned; what it has raised is raised again.
+
+    Raises:
+        CancelledError: It was cancelled, or the connection to the scheduler was closed under it.
+        TimeoutError: Its worker does not answer.
+    """
+    try:
+        return future.result(timeout=ANSWER_S)
+    except OSError as error:
+        is_late = isinstance(error, TimeoutError) and not future.cancelled()
+        # What is followed by a thread of this process, as a trial by gangs, has no status.
+        if is_late or getattr(future, "status", "error") == "error":
+            raise
+        from distributed.client import FutureCancelledError
+
+        # Its result was on the way, and is lost with the task.
+        raise FutureCancelledError(future.key, CUT_OFF) from error
+
+
 def is_cut_off(error: BaseException) -> bool:
     """Whether a task was cancelled since its client had lost the scheduler, by no fault of its."""
     # Of one task, or of several that were waited for.
     each = [error, *getattr(error, "error_groups", ())]
-    return any(getattr(one, "reason", "") == "scheduler-connection-lost" for one in each)
+    return any(getattr(one, "reason", "") == CUT_OFF for one in each)
 
 
 def await_reconnection(

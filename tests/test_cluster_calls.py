@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +19,9 @@ from partwise.cluster_calls import (
     ask_workers,
     await_reconnection,
     in_time,
+    is_cut_off,
     known_workers,
+    result_of,
 )
 from partwise.errors import ClusterError
 from tests.own_cluster import own_cluster, wait_for
@@ -140,6 +142,41 @@ def test_a_question_is_asked_again_when_the_connection_is_closed_on_its_way(
         proxy.restart()
         (tmp_path / "word").touch()
         assert asking.result() == workers
+
+
+def test_a_task_whose_result_is_on_its_way_when_the_connection_is_closed_is_cut_off(
+    dask_client, tmp_path
+) -> None:
+    class Slow:
+        def __reduce__(self) -> Any:
+            (tmp_path / "sent").touch()
+            while not (tmp_path / "word").exists():
+                time.sleep(0.01)
+            return int, ()
+
+    with (
+        tcp_proxy(dask_client.scheduler.address) as proxy,
+        distributed.Client(proxy.address, set_as_default=False) as client,
+        ThreadPoolExecutor(1) as executor,
+    ):
+        future = client.submit(Slow, pure=False)
+        distributed.wait(future)
+        getting = executor.submit(result_of, future)
+        wait_for((tmp_path / "sent").exists, "it is not sent")
+        proxy.restart()
+        (tmp_path / "word").touch()
+        with pytest.raises(CancelledError, match="scheduler-connection-lost") as caught:
+            getting.result()
+        assert is_cut_off(caught.value)
+
+
+def test_what_a_task_has_raised_is_no_lost_connection(dask_client) -> None:
+    def fail() -> None:
+        raise ConnectionResetError("of its own")
+
+    future = dask_client.submit(fail, pure=False)
+    with pytest.raises(ConnectionResetError, match="of its own"):
+        result_of(future)
 
 
 def test_what_is_asked_in_vain_twice_is_said_in_a_sentence() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from partwise.cluster_calls import ANSWER_S, ask_workers, await_one, in_time
+from partwise.cluster_calls import ask_workers, await_one, in_time, result_of
 from partwise.engine.assignment import Execution, work_file
 from partwise.engine.driver.cluster_watch import LOOK_S
 from partwise.engine.driver.named_modules import named_modules
@@ -195,7 +195,7 @@ def _stage_rows(
                 await_one(task, LOOK_S)
             frame.look()
         if task.done():
-            task.result(timeout=ANSWER_S)
+            result_of(task)
     return staged
 
 

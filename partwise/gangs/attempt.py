@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from partwise.cluster_calls import ANSWER_S, ask_workers, forget_topic
+from partwise.cluster_calls import ask_workers, forget_topic, is_cut_off, result_of
 from partwise.engine.driver.cluster_watch import LOOK_S, ClusterWatch
 from partwise.engine.failures import Failure, describe_error, fingerprint_failure
 from partwise.errors import ClusterError
@@ -322,21 +322,27 @@ class Attempt:
         stop = self._stopped()
         for number, node in enumerate(self._spec.nodes):
             future = self._futures[number]
-            is_done = future.done()
+            error: Exception | None = None
+            result: NodeEnd | None = None
+            if future.done() and number not in self._lost:
+                try:
+                    result = result_of(future)
+                except Exception as raised:
+                    error = raised
             if number in self._lost:
                 ended.lost.add(node.worker)
                 sentence = f"The Dask worker {node.worker} {self._lost[number]}."
                 failure = _loss("WorkerLost", sentence, self._lost[number])
                 ended.ends += self._unknown_ends(node, PartitionStatus.INTERNAL_ERROR, failure)
-            elif future.cancelled():
+            elif error is not None and (future.cancelled() or is_cut_off(error)):
                 sentence = "The connection to the Dask scheduler was closed."
                 failure = _loss("SchedulerLost", sentence, sentence)
                 ended.ends += self._unknown_ends(node, PartitionStatus.INTERNAL_ERROR, failure)
-            elif is_done and (error := future.exception(timeout=ANSWER_S)) is not None:
+            elif error is not None:
                 failure = describe_error(error)
                 ended.ends += self._unknown_ends(node, PartitionStatus.INTERNAL_ERROR, failure)
                 ended.node_errors[node.first_rank] = error
-            elif is_done and (result := future.result(timeout=ANSWER_S)) is not None:
+            elif result is not None:
                 ended.ends += result.ends
                 ended.errors |= result.errors
             else:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from partwise.cluster_calls import ANSWER_S, await_one, cancel
+from partwise.cluster_calls import await_one, cancel, result_of
 from partwise.connector.spooling import map_spooled, read_spooled, write_spooled
 from partwise.errors import IntegrityError
 from partwise.ranks.rows import RowsPart, SelectedPart, SourceFragments
@@ -161,7 +161,7 @@ def rank_source(
                     with contextlib.suppress(TimeoutError):
                         await_one(tasks[place], LOOK_S)
                     check()
-                parts += tasks[place].result(timeout=ANSWER_S)
+                parts += result_of(tasks[place])
             else:
                 parts += staging([fragment])
     finally:

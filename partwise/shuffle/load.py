@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from partwise.cluster_calls import (
-    ANSWER_S,
     Ends,
     await_one,
     await_reconnection,
     cancel,
     is_cut_off,
     known_workers,
+    result_of,
     this_worker,
 )
 from partwise.errors import ClusterError, PartwiseError, SignatureError, SourceError, StoreError
@@ -198,7 +198,7 @@ def _all_whole(client: "Client", paths: Sequence[str], check: Callable[[], None]
                     with contextlib.suppress(TimeoutError):
                         await_one(task, LOOK_S)
                     check()
-            return all(task.result(timeout=ANSWER_S) for task in tasks)
+            return all(result_of(task) for task in tasks)
         except Exception as error:
             if not is_cut_off(error):
                 raise
@@ -374,7 +374,7 @@ class _Writing:
 def _outcome_of(future: "Future[WrittenPart]") -> WrittenPart | BaseException:
     """Return the part that a task wrote, or what made it fail or be cancelled."""
     try:
-        part: WrittenPart = future.result(timeout=ANSWER_S)
+        part: WrittenPart = result_of(future)
         return part
     except (Exception, CancelledError) as error:
         return error

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from partwise.cluster_calls import ANSWER_S, await_reconnection, is_cut_off
+from partwise.cluster_calls import await_reconnection, is_cut_off, result_of
 from partwise.engine.assignment import Execution
 from partwise.engine.driver.cluster_watch import LOOK_S, ClusterWatch, Logger
 from partwise.engine.failures import storable_start
@@ -271,7 +271,7 @@ class StudyDriver:
         options = self._spec.execution.options
         try:
             # Its worker may be stopped just now, with the receipt in its memory.
-            receipt = future.result(timeout=ANSWER_S)
+            receipt = result_of(future)
         except ScratchError as error:
             # No trial is to blame, and others would meet the same.
             self._log.warning("trial %d did not come to its end: %s", number, error)

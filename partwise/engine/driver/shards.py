@@ -18,6 +18,7 @@ from partwise.cluster_calls import (
     forget_topic,
     in_time,
     is_cut_off,
+    result_of,
 )
 from partwise.engine.assignment import (
     Execution,
@@ -245,7 +246,7 @@ class Driver:
         """
         try:
             # Its worker may be stopped just now, with the receipt in its memory.
-            receipt = future.result(timeout=ANSWER_S)
+            receipt = result_of(future)
         except ScratchError as error:
             # No partition is to blame, and others would meet the same.
             log.warning("shard %d did not come to its end: %s", number, error)
