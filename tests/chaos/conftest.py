@@ -40,6 +40,7 @@ GOALS = {
     "G21": "networks that break",
     "G22": "nights of a catalog, killed or begun twice",
     "G23": "any process of a run of any kind killed",
+    "G24": "connections to the scheduler closed",
 }
 
 
@@ -98,7 +99,7 @@ def tried_by(test: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(not MINUTES, reason=f"{test} tries the same where there is no time")
 
 
-TIMED = 14
+TIMED = 15
 """How many experiments go on for as long as they are given."""
 _FOUND: list[Line] = []
 

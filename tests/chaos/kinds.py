@@ -2,7 +2,8 @@
 
     python -m tests.chaos.kinds STORE KIND RUN [KIND RUN ...]
 
-Kinds that use models take those of the run "trained" of the store.
+Kinds that use models take those of the run "trained" of the store. CHAOS_ADDRESS names the
+scheduler of a cluster that stays; without it the script has a cluster of its own.
 """
 
 import hashlib
@@ -15,6 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 PARTITIONS = 40
+ADDRESS = os.environ.get("CHAOS_ADDRESS", "")
+GANG_RETRIES = 10
+"""Of a gang on a cluster that stays, of which connections are closed again and again."""
 
 
 def nap() -> None:
@@ -86,7 +90,9 @@ def begin(kind: str, **given: Any) -> Any:
             )
         case "gang":
             trainer = pw.DistributedLightGBM(label="y", rounds=400)
-            return pw.train_distributed(rows, trainer, scaling=pw.ScalingConfig(ranks=2), **given)
+            gang = pw.GangOptions(max_retries=GANG_RETRIES if ADDRESS else 0, join_timeout_s=60)
+            ranks = pw.ScalingConfig(ranks=2)
+            return pw.train_distributed(rows, trainer, scaling=ranks, gang=gang, **given)
     raise ValueError(kind)
 
 
@@ -115,9 +121,10 @@ def digest(run: Any) -> str:
 
 if __name__ == "__main__":
     # Not above: each worker that is started runs this file again.
-    from partwise import LocalCluster, PartwiseError
+    from partwise import LocalCluster, PartwiseError, RemoteCluster
 
     store, *words = sys.argv[1:]
+    stays = RemoteCluster(address=ADDRESS, shares_filesystem=True) if ADDRESS else None
     for kind, run_id in zip(words[::2], words[1::2], strict=True):
         try:
             done = begin(
@@ -125,7 +132,7 @@ if __name__ == "__main__":
                 run_id=run_id,
                 store=store,
                 on_existing_artifacts="resume",
-                cluster=LocalCluster(workers=2),
+                cluster=stays or LocalCluster(workers=2),
             )
         except PartwiseError as error:
             print("ENDED", error)

@@ -43,11 +43,14 @@ class Script:
     run_id: str
     trains: Sequence[str] = ()
     """Training runs that the same process makes first."""
+    address: str = ""
+    """Of the scheduler of a cluster that stays; "": it has a cluster of its own."""
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def start(self, nap_s: float = 0.0) -> subprocess.Popen[str]:
         """Begin the run, or resume it."""
         more = {MARK: self.mark, "CHAOS_NAP_S": str(nap_s), "PREFECT_LOGGING_LEVEL": "ERROR"}
+        more["CHAOS_ADDRESS"] = self.address
         runs = [*(("train", each) for each in self.trains), (self.kind, self.run_id)]
         words = [str(self.store), *(word for run in runs for word in run)]
         return subprocess.Popen(
@@ -129,10 +132,11 @@ class Quiet:
 
     Args:
         store: A folder that is not there yet.
+        address: Of a cluster that stays; "": each run has its own.
     """
 
-    def __init__(self, store: Path) -> None:
-        self.store = store
+    def __init__(self, store: Path, address: str = "") -> None:
+        self.store, self.address = store, address
         self._digests: dict[str, str] = {}
         self._trained: list[str] = []
 
@@ -140,7 +144,7 @@ class Quiet:
         """What a quiet run of a kind gives."""
         if kind not in self._digests:
             missing = [name for name in MODELS.get(kind, ()) if name not in self._trained]
-            script = Script(self.store, kind, "quiet", trains=missing)
+            script = Script(self.store, kind, f"quiet-{kind}", missing, self.address)
             self._digests[kind] = finish(script)
             self._trained += missing
         return self._digests[kind]
