@@ -87,6 +87,7 @@ class GangDriver:
                 raise failed from failed.__cause__
             self._listen(GangEvent(kind="restart", attempt=number + 1, error=str(failed)))
             await_reconnection(self._client, is_over=lambda: self.stopped)
+            self._watch.look()
             spec = self._with_workers(spec, ended, number)
             self._discard(ended.ends)
             number += 1

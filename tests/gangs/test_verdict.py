@@ -7,7 +7,7 @@ import pytest
 
 from partwise.engine.failures import Failure, describe_error
 from partwise.engine.scaling import ClusterWorker
-from partwise.errors import PeerLostError
+from partwise.errors import ClusterError, PeerLostError
 from partwise.gangs import driver as gang_driver
 from partwise.gangs.attempt import Attempt, AttemptEnd
 from partwise.gangs.driver import GangDriver
@@ -112,7 +112,8 @@ def test_a_stop_ends_the_wait_for_other_workers(monkeypatch):
     options = GangOptions(max_retries=1, join_timeout_s=600)
     spec: Any = SimpleNamespace(run_id="gang", nodes=(node,), options=options)
     client: Any = SimpleNamespace(status="running")
-    driver = GangDriver(client, spec, None)
+    watch: Any = SimpleNamespace(look=lambda: None)
+    driver = GangDriver(client, spec, watch)
 
     class Lost:
         def __init__(self, *_: Any) -> None: ...
@@ -132,6 +133,31 @@ def test_a_stop_ends_the_wait_for_other_workers(monkeypatch):
     with pytest.raises(GangFailedError, match=f"was ended: {CANCELLED.reason}") as failed:
         driver.run()
     assert failed.value.stopped == CANCELLED
+
+
+def test_a_gang_whose_scheduler_does_not_come_back_is_not_begun_again(monkeypatch) -> None:
+    """A client that has closed itself would refuse all that another attempt begins with."""
+    options = GangOptions(max_retries=1)
+    spec: Any = SimpleNamespace(run_id="gang", nodes=(), options=options)
+    attempts: list[int] = []
+
+    class CutOff:
+        def __init__(self, client: Any, watch: Any, spec: Any, number: int, *_: Any) -> None:
+            attempts.append(number)
+
+        def run(self) -> AttemptEnd:
+            return AttemptEnd(ends=[end(0, "SchedulerLost: closed")], order=[])
+
+    def look() -> None:
+        raise ClusterError("The connection to the Dask scheduler is lost (closed).")
+
+    monkeypatch.setattr(gang_driver, "begin_attempt", lambda spec, number: spec)
+    monkeypatch.setattr(gang_driver, "Attempt", CutOff)
+    client: Any = SimpleNamespace(status="closed")
+    watch: Any = SimpleNamespace(look=look)
+    with pytest.raises(ClusterError, match=r"is lost \(closed\)"):
+        GangDriver(client, spec, watch).run()
+    assert attempts == [1]
 
 
 def test_a_worker_that_is_silent_or_gone_is_lost_to_its_gang() -> None:
