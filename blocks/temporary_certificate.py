@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import dask
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -15,8 +16,12 @@ def temporary_security() -> Security:
     """Return what has each connection of a cluster show the one certificate, made here.
 
     As `Security.temporary` of Dask, whose RSA key takes 0.03 to 0.13 s to find; one of the curve
-    P-256 takes none, and a handshake by it a tenth.
+    P-256 takes none.
     """
+    # Ciphers that somebody has configured for Dask may be those of RSA alone.
+    if dask.config.get("distributed.comm.tls.ciphers"):
+        made: Security = Security.temporary()
+        return made
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, _NAME)])
     now = datetime.now(UTC)

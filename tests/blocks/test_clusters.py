@@ -54,6 +54,13 @@ def test_a_local_cluster_listens_on_the_loopback_address_only_and_leaves_nothing
     assert not any(process.is_running() for process in processes)
 
 
+def test_ciphers_of_rsa_alone_may_be_configured():
+    tls = {"ciphers": "ECDHE-RSA-AES128-GCM-SHA256", "max-version": 1.2}
+    settings = {f"distributed.comm.tls.{name}": value for name, value in tls.items()}
+    with dask.config.set(settings), LocalCluster(workers=1).client() as client:
+        assert client.submit(sum, [1, 2]).result() == 3
+
+
 BEGUN = """
 import os, sys
 from partwise.blocks import clusters

@@ -33,7 +33,7 @@ SCRIPT = """
 import os, sys
 from partwise.compat.azureml.core import Run
 run = Run.get_context()
-for loss in (0.5, 0.25):
+for loss in (0.5, 0.25, 0.125):  # the last within a second: it is written as this ends
     run.log("loss", loss)
 run.log("size", int(os.environ["WORLD_SIZE"]))
 run.log_row("point", x=1, y=2)
@@ -80,7 +80,7 @@ def test_a_submitted_script_has_metrics_and_files(experiment, tmp_path):
     run = experiment.submit(config)
     assert run.wait_for_completion() == {"runId": run.id, "status": "Completed"}
     metrics = run.get_metrics()
-    assert metrics["loss"] == [0.5, 0.25]
+    assert metrics["loss"] == [0.5, 0.25, 0.125]
     assert metrics["size"] == 2
     assert run.get_metrics("point") == {"point": {"x": 1, "y": 2}}
     assert "outputs/model.txt" in run.get_file_names()

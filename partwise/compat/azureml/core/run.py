@@ -69,8 +69,9 @@ class ScriptRun:
 
     def _with(self, name: str, values: Iterable[Any]) -> list[Any]:
         """Return all values of a name, of which these are new."""
-        self._logged[name] = [*self._logged.get(name, ()), *values]
-        return self._logged[name]
+        all_of_it = self._logged.setdefault(name, [])
+        all_of_it.extend(values)
+        return all_of_it
 
     def complete(self) -> None:
         """Have what was logged written; the run is complete when its processes have ended."""
