@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import os
+import pickle
 
 import pandas as pd
 import pyarrow as pa
@@ -43,6 +44,21 @@ def test_each_policy_on_files_that_gain_and_lose_columns(tmp_path, format_):
     assert rows(union, columns=["c"]) == [{"c": None}, {"c": 0.5}]
     assert rows(union, columns=["b"], filter=[("a", "=", 1)]) == [{"b": "x"}]
     assert len(open_source(union, filter=[("a", "=", 1)]).fragments()) == 1, "null never passes"
+
+
+@pytest.mark.parametrize("format_", ["csv", "parquet", "jsonl"])
+def test_files_of_one_schema_are_sent_to_workers_with_it_once(tmp_path, format_):
+    columns = [f"x{number}" for number in range(50)]
+    for index in range(20):
+        there = columns[1:] if index == 10 else columns
+        put(tmp_path / f"{index:02}.{format_}", pa.table({name: [index] for name in there}))
+    source = open_source(Files(tmp_path, schema="union"))
+    fragments = source.fragments()
+    few, many = (len(pickle.dumps(fragments[:count])) for count in (2, 9))
+    assert (many - few) / 7 < 500, "bytes of a file"
+    expected = [dict.fromkeys(columns, index) for index in range(20)]
+    expected[10]["x0"] = None
+    assert rows(Files(tmp_path, schema="union")) == expected
 
 
 def put(path, table: pa.Table) -> None:

@@ -161,22 +161,22 @@ def _excel_head(file: FoundFile, options: ExcelOptions) -> FileHead:
     return FileHead(schema=table.schema, rows=table.num_rows, column_bytes=sizes, options=options)
 
 
-def reading_schema(file: FoundFile, own: pa.Schema, common: pa.Schema) -> pa.Schema:
-    """The types with which a file is read, where its format says none.
+def reading_schema(kind: str, own: pa.Schema, common: pa.Schema) -> pa.Schema:
+    """The types with which a file of a format is read, where its format says none.
 
     `own` is what its first rows look like; what was read is cast to `common`, that of all files.
     """
-    if file.format in ("csv", "excel"):
+    if kind in ("csv", "excel"):
         # Of text every type can be made.
         return pa.schema([field for field in common if field.name in set(own.names)])
     fields = []
     for field in own:
         at = common.get_field_index(field.name)
         wanted = field.type if at < 0 else common.field(at).type
-        kind = _json_type(field.type, wanted)
-        if file.format == "json" and not pa.types.is_date(wanted):
-            kind = times_as_text(kind)
-        fields.append(field.with_type(kind))
+        read = _json_type(field.type, wanted)
+        if kind == "json" and not pa.types.is_date(wanted):
+            read = times_as_text(read)
+        fields.append(field.with_type(read))
     return pa.schema(fields)
 
 

@@ -141,6 +141,21 @@ def _check_stated(column: pa.Array, value: Any, name: str, what: str) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    """What is taken of files of one schema.
+
+    Their fragments have it in common, so that a pickle of a thousand has it once.
+    """
+
+    names: tuple[str, ...]
+    """The columns that they have."""
+    lacking: tuple[str, ...]
+    file_schema: pa.Schema
+    as_written: tuple[str, ...]
+    whole: tuple[str, ...]
+
+
 class FileRows:
     """The rows of files of one format, in the order given.
 
@@ -341,18 +356,13 @@ class FileRows:
         """The files, big ones in parts, without those whose paths or footers a filter excludes."""
         self._warn_of_codes([name for name in names if name not in keys])
         schema = pa.schema([self.schema.field(name) for name in names])
-        as_written = tuple(
-            name
-            for name in keys
-            if name in self._own_schema.names and name not in self._known
-            if self._may_merge(self.schema.field(name).type)
-        )
-        is_text = self._files[0].format == "csv"
         fragments: list[Fragment] = []
+        alike, taken = self._heads[0].schema, self._taken(self._heads[0].schema, names, keys)
         for file, head, in_path in zip(self._files, self._heads, self._path_values, strict=True):
-            there = set(head.schema.names)
-            own = tuple(name for name in names if name in there)
-            constants = {name: in_path.get(name) for name in names if name not in own}
+            if not head.schema.equals(alike):
+                alike, taken = head.schema, self._taken(head.schema, names, keys)
+            own = taken.names
+            constants = {name: in_path.get(name) for name in taken.lacking}
             left = self._without_constants(constants, conditions)
             # Its path alone says that no row of it passes.
             if left == []:
@@ -364,25 +374,14 @@ class FileRows:
             }
             asked = [key for key in keys if key in own]
             row_bytes = head.row_bytes(own)
-            file_schema = reading_schema(file, head.schema, self._own_schema)
-            written = tuple(name for name in as_written if name in own)
-            # As text, of which `KeyNumbers` makes numbers, and sees if one is written in two ways.
-            for name in written if is_text else ():
-                place = file_schema.get_field_index(name)
-                file_schema = file_schema.set(place, pa.field(name, pa.string()))
             stated = {name: in_path[name] for name in own if name in in_path}
-            whole = tuple(
-                name
-                for name in own
-                if name not in keys and self._becomes_doubles(name, head.schema.field(name).type)
-            )
             size_bytes = sum(head.column_bytes.get(name, 0) for name in own)
             fragments += [
                 FileFragment(
                     file=file,
                     pieces=part.pieces,
                     names=own,
-                    file_schema=file_schema,
+                    file_schema=taken.file_schema,
                     schema=schema,
                     constants=constants,
                     stated=stated,
@@ -391,13 +390,41 @@ class FileRows:
                     size_bytes=int(size_bytes * part.share),
                     row_bytes=row_bytes,
                     options=head.options,
-                    as_written=written,
-                    whole=whole,
+                    as_written=taken.as_written,
+                    whole=taken.whole,
                     ways=self._numbers.ways,
                 )
                 for part in divide_file(file, head, self._own_schema, left, asked)
             ]
         return fragments
+
+    def _taken(self, there: pa.Schema, names: Sequence[str], keys: Sequence[str]) -> "_Taken":
+        """Return what fragments take of files of a schema."""
+        found = set(there.names)
+        own = [name for name in names if name in found]
+        written = [
+            name
+            for name in keys
+            if name in own and name not in self._known
+            if self._may_merge(self.schema.field(name).type)
+        ]
+        kind = self._files[0].format
+        file_schema = reading_schema(kind, there, self._own_schema)
+        # As text, of which `KeyNumbers` makes numbers, and sees if one is written in two ways.
+        for name in written if kind == "csv" else ():
+            place = file_schema.get_field_index(name)
+            file_schema = file_schema.set(place, pa.field(name, pa.string()))
+        return _Taken(
+            names=tuple(own),
+            lacking=tuple(name for name in names if name not in found),
+            file_schema=file_schema,
+            as_written=tuple(written),
+            whole=tuple(
+                name
+                for name in own
+                if name not in keys and self._becomes_doubles(name, there.field(name).type)
+            ),
+        )
 
     def _without_constants(
         self, constants: Mapping[str, Any], conditions: Conditions | None
