@@ -249,19 +249,22 @@ def _parquet_batches(
 
     def batches(parquet: pq.ParquetFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         groups = range(parquet.metadata.num_row_groups) if pieces is None else pieces
-        arrow_schema = parquet.schema_arrow
-        widths = [_value_bits(arrow_schema, name) for name in names]
 
         def is_read_at_once(group: int) -> bool:
             found = parquet.metadata.row_group(group)
             if found.num_rows <= step:
                 return len(groups) == 1
+            arrow_schema = parquet.schema_arrow
+            widths = [_value_bits(arrow_schema, name) for name in names]
             return all(widths) and _is_of_few_pages(found, len(widths), sum(widths) // 8)
 
         for at_once, some in itertools.groupby(groups, is_read_at_once):
             if at_once:
                 for group in some:
-                    table = parquet.read_row_group(group, columns=list(columns))
+                    # On the one thread that a worker's slot has, Arrow is faster without its pool.
+                    table = parquet.read_row_group(
+                        group, columns=list(columns), use_threads=pa.cpu_count() > 1
+                    )
                     yield from table.to_batches(max_chunksize=step)
             else:
                 yield from parquet.iter_batches(
@@ -333,21 +336,24 @@ def _open_parquet(
     )
 
 
-def _parquet_bytes(parquet: pq.ParquetFile, encrypted: frozenset[str]) -> dict[str, int]:
+def _parquet_bytes(
+    metadata: pq.FileMetaData,
+    schema: pa.Schema,
+    leaves: Sequence[str],
+    encrypted: frozenset[str],
+) -> dict[str, int]:
     """Estimate the Arrow memory of each column: dictionary pages make files far smaller."""
-    rows = parquet.metadata.num_rows
-    # Once: it is made of the footer each time that it is asked for.
-    schema = parquet.schema_arrow
+    rows = metadata.num_rows
     sizes: dict[str, int] = {}
     varying: list[tuple[int, str]] = []
-    for index, name in enumerate(columns_of_leaves(schema)):
+    for index, name in enumerate(leaves):
         width = _value_bits(schema, name)
         # Of values of varying width, Arrow has an offset of 32 bits besides.
         sizes[name] = sizes.get(name, 0) + rows * (width or 32) // 8
         if not width and name not in encrypted:
             varying.append((index, name))
-    for group in range(parquet.metadata.num_row_groups if varying else 0):
-        columns = parquet.metadata.row_group(group)
+    for group in range(metadata.num_row_groups if varying else 0):
+        columns = metadata.row_group(group)
         for index, name in varying:
             sizes[name] += columns.column(index).total_uncompressed_size
     return sizes
@@ -365,26 +371,33 @@ def _value_bits(schema: pa.Schema, name: str) -> int:
 
 def _parquet_head(file: FoundFile) -> FileHead:
     parquet = _open_parquet(file, pre_buffer=True)
-    check_unique_names(parquet.schema_arrow.names)
+    # Once: it is made of the footer each time that it is asked for.
+    schema, metadata = parquet.schema_arrow, parquet.metadata
+    check_unique_names(schema.names)
     encrypted = _check_footer(parquet)
+    leaves = columns_of_leaves(schema)
     return FileHead(
-        schema=_with_known_orders(parquet, encrypted),
-        rows=parquet.metadata.num_rows,
-        column_bytes=_parquet_bytes(parquet, encrypted),
-        metadata=parquet.metadata,
+        schema=_with_known_orders(metadata, schema, leaves, encrypted),
+        rows=metadata.num_rows,
+        column_bytes=_parquet_bytes(metadata, schema, leaves, encrypted),
+        metadata=metadata,
         encrypted=encrypted,
-        pieces=parquet.metadata.num_row_groups,
+        pieces=metadata.num_row_groups,
     )
 
 
-def _with_known_orders(parquet: pq.ParquetFile, encrypted: frozenset[str]) -> pa.Schema:
+def _with_known_orders(
+    metadata: pq.FileMetaData,
+    schema: pa.Schema,
+    leaves: Sequence[str],
+    encrypted: frozenset[str],
+) -> pa.Schema:
     """Return the schema, without the order of categories of which a row group has no dictionary.
 
     The schema says that there was one, and the dictionary which: without it (`use_dictionary` of
     pyarrow, other writers) Arrow takes the order in which values occur for it.
     """
-    schema, metadata = parquet.schema_arrow, parquet.metadata
-    for leaf, name in enumerate(columns_of_leaves(schema)):
+    for leaf, name in enumerate(leaves):
         place = schema.get_field_index(name)
         field = schema.field(place)
         if not pa.types.is_dictionary(field.type) or not field.type.ordered or name in encrypted:
