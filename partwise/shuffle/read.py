@@ -79,35 +79,47 @@ def _spooled(
 ) -> list[tuple[int, pa.RecordBatch]]:
     """Write the rows of fragments to a file, and map it."""
     positions: list[int] = []
+    reader = KeyedReader(shard, key_columns)
     with pa.OSFile(str(spool), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
         for keyed in shard.keyed:
-            for batch in read_keyed(shard, keyed, key_columns):
+            for batch in reader.batches(keyed):
                 writer.write_batch(batch)
                 positions.append(keyed.position)
     batches = pa.ipc.open_stream(pa.memory_map(str(spool))).read_all().to_batches()
     return list(zip(positions, batches, strict=True))
 
 
-def read_keyed(
-    shard: UnsortedShard, keyed: KeyedRows, key_columns: Sequence[KeyColumn]
-) -> Iterator[pa.RecordBatch]:
-    """Read the rows of a fragment of one key, as they are stored."""
-    if shard.selection is None:
-        return
-    storage = ColumnStorage(shard.selection.schema)
-    for batch in shard.selection.batches(keyed.fragment):
-        keys = normalize_keys(batch.select(keyed.keys.schema.names), key_columns)
-        for name, column, known in zip(keys.schema.names, keys.columns, keyed.keys, strict=True):
-            value = known[0]
-            same = column.null_count == len(column)
-            if value.is_valid:
-                # NaN, which Arrow calls equal to nothing, is a key like others.
-                is_nan = pa.types.is_floating(value.type) and value.as_py() != value.as_py()
-                equal = pc.is_nan(column) if is_nan else pc.equal(column, value)
-                same = not column.null_count and bool(pc.all(equal).as_py())
-            if not same:
-                raise SourceError(
-                    f"Column {name!r} has other values than {value.as_py()!r} in {keyed.fragment}, "
-                    "though the file's path or statistics say so: write the file again."
-                )
-        yield storage.store(batch)
+class KeyedReader:
+    """Reads those fragments of a shard that have one key each."""
+
+    def __init__(self, shard: UnsortedShard, key_columns: Sequence[KeyColumn]) -> None:
+        self._selection = shard.selection
+        self._key_columns = key_columns
+        # One for all of them: no column has a dictionary, so it learns nothing of the rows.
+        self._storage = None if shard.selection is None else ColumnStorage(shard.selection.schema)
+
+    def batches(self, keyed: KeyedRows) -> Iterator[pa.RecordBatch]:
+        """Read the rows of a fragment, as they are stored."""
+        if self._selection is None or self._storage is None:
+            return
+        for batch in self._selection.batches(keyed.fragment):
+            keys = normalize_keys(batch.select(keyed.keys.schema.names), self._key_columns)
+            _check_keys(keys, keyed)
+            yield self._storage.store(batch)
+
+
+def _check_keys(keys: pa.RecordBatch, keyed: KeyedRows) -> None:
+    """Raise `SourceError` where rows have another key than their fragment is known to have."""
+    for name, column, known in zip(keys.schema.names, keys.columns, keyed.keys, strict=True):
+        value = known[0]
+        same = column.null_count == len(column)
+        if value.is_valid:
+            # NaN, which Arrow calls equal to nothing, is a key like others.
+            is_nan = pa.types.is_floating(value.type) and value.as_py() != value.as_py()
+            equal = pc.is_nan(column) if is_nan else pc.equal(column, value)
+            same = not column.null_count and bool(pc.all(equal).as_py())
+        if not same:
+            raise SourceError(
+                f"Column {name!r} has other values than {value.as_py()!r} in {keyed.fragment}, "
+                "though the file's path or statistics say so: write the file again."
+            )

@@ -24,7 +24,7 @@ from partwise.shuffle.partition_categories import (
     with_own_codes,
 )
 from partwise.shuffle.plan import UnsortedShard
-from partwise.shuffle.read import read_keyed, stored_rows
+from partwise.shuffle.read import KeyedReader, stored_rows
 from partwise.shuffle.sort import Piece, cut_pieces, encode_sorted, stable_order
 from partwise.tables.categories import CODES_VERSION, keeps_order
 from partwise.tables.dictionaries import decode_batch, read_dictionaries
@@ -58,13 +58,18 @@ class SortedShard:
     """int64, shape (partitions + 1,): the rows of partition i are offsets[i] to offsets[i + 1]."""
 
 
+def _batch_rows(row_bytes: int) -> int:
+    """How many rows small partitions have together in a batch."""
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES // row_bytes))
+
+
 def _batch_bounds(offsets: np.ndarray, row_bytes: int) -> list[int]:
     """Where to cut a sorted shard into batches.
 
     Whole partitions go together up to `_BATCH_ROWS` rows (or `_BATCH_BYTES`); a bigger partition
     has batches of its own, so that it can be read without touching its neighbours.
     """
-    limit = max(1, min(_BATCH_ROWS, _BATCH_BYTES // row_bytes))
+    limit = _batch_rows(row_bytes)
     long_limit = max(1, min(_LONG_BATCH_ROWS, _LONG_BATCH_BYTES // row_bytes))
     bounds = [0]
     for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
@@ -143,29 +148,50 @@ def _write_keyed(
     dictionaries = read_dictionaries(shard.dictionaries, {0})[0]
     # Stable, since the fragments of a key keep the order of the source.
     order = np.argsort(codes.codes, kind="stable")
+    limit = _batch_rows(max(1, shard.size_bytes // shard.rows))
     offsets = [0]
+    reader = KeyedReader(shard, key_columns)
+
+    def partition(first: int, end: int) -> Iterator[pa.RecordBatch]:
+        offsets.append(offsets[-1])
+        for place in order[first:end].tolist():
+            for batch in reader.batches(shard.keyed[place]):
+                offsets[-1] += batch.num_rows
+                yield batch
+
+    partitions = itertools.starmap(partition, itertools.pairwise(codes.offsets.tolist()))
     # Without codes of categories: where rows have dictionaries, no fragment is keyed.
     with _new_file(path, dictionaries.schema) as writer:
-        for start, stop in itertools.pairwise(codes.offsets.tolist()):
-            offsets.append(offsets[-1])
-            own = [shard.keyed[place] for place in order[start:stop].tolist()]
-            parts = (read_keyed(shard, keyed, key_columns) for keyed in own)
-            for batch in _joined_small(itertools.chain.from_iterable(parts)):
-                writer.write_batch(decode_batch(batch, dictionaries))
-                offsets[-1] += batch.num_rows
+        for batch in _joined(partitions, limit):
+            writer.write_batch(decode_batch(batch, dictionaries))
     return codes.keys, np.array(offsets, np.int64)
 
 
-def _joined_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join batches as long as the rows of a partition are few, so that they lie together."""
-    pending: list[pa.RecordBatch] = []
-    for batch in batches:
-        pending.append(batch)
-        if sum(part.num_rows for part in pending) >= _BATCH_ROWS:
-            yield pa.concat_batches(pending)
-            pending = []
-    if pending:
-        yield pa.concat_batches(pending)
+def _joined(partitions: Iterator[Iterator[pa.RecordBatch]], limit: int) -> Iterator[pa.RecordBatch]:
+    """Join the batches of partitions: of small ones as many as have `limit` rows together.
+
+    A bigger one has batches of its own, as `_batch_bounds` cuts them.
+    """
+    small: list[pa.RecordBatch] = []
+    small_rows = 0
+    for batches in partitions:
+        own: list[pa.RecordBatch] = []
+        own_rows, is_big = 0, False
+        for batch in batches:
+            own.append(batch)
+            own_rows += batch.num_rows
+            if small and small_rows + own_rows > limit:
+                yield pa.concat_batches(small)
+                small, small_rows = [], 0
+            if own_rows > limit:
+                yield pa.concat_batches(own)
+                own, own_rows, is_big = [], 0, True
+        if is_big and own:
+            yield pa.concat_batches(own)
+        elif own:
+            small, small_rows = [*small, *own], small_rows + own_rows
+    if small:
+        yield pa.concat_batches(small)
 
 
 def _sorted_batches(piece: Piece, bounds: list[int]) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -184,6 +185,39 @@ def test_a_partition_of_many_batches_reads_and_fingerprints_as_one(tmp_path, mon
     assert cut[1][2]["x"].to_pylist() == list(range(1, 501))
     assert [batch.num_rows for batch in cut[1][2].to_batches()] == [64] * 7 + [52]
     assert sharded.rows == 502
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    files=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9)), min_size=1, max_size=14),
+    batch_rows=st.integers(1, 12),
+)
+def test_files_of_one_key_each_give_what_their_rows_together_do(
+    tmp_path_factory, files, batch_rows
+):
+    """Also where several small partitions share a batch, and a big one has many."""
+    folder = tmp_path_factory.mktemp("keyed")
+    keys = np.repeat(*np.array(files).T)
+    table = pa.table({"x": range(len(keys)), "key": keys})
+    start = 0
+    for number, (key, rows) in enumerate(files):
+        place = folder / "hive" / f"key={key}"
+        place.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table.slice(start, rows).select(["x"]), place / f"{number:02}.parquet")
+        start += rows
+    source = open_source(folder / "hive")
+    columns = key_columns(source.schema, ["key"])
+    sharded = shard_rows(source, columns, 2, folder / "sharded")
+    assert sum(len(shard.keyed) for shard in sharded.shards) == len(files)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sorted_module, "_BATCH_ROWS", batch_rows)
+        found = {key: rest for key, *rest in read_back(sharded, folder / "sorted")}
+    _, expected = shard_table(table, ["key"], 2, folder / "of one table")
+    assert len(found) == len(expected)
+    for key, name, rows, fingerprint in expected:
+        own = found[key]
+        assert (own[0], own[1].to_pylist(), own[2]) == (name, rows.to_pylist(), fingerprint)
+        assert own[1].num_rows > batch_rows or own[1]["x"].num_chunks == 1, "cut in two"
 
 
 def test_partitions_are_views_of_the_mapped_file(tmp_path):
