@@ -7,11 +7,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from partwise.errors import ColumnError, SourceError
 from partwise.sources.files import csv_files
 from partwise.sources.files.file_set import Files
-from partwise.sources.files.written_numbers import code_in
+from partwise.sources.files.reading_options import CsvOptions
+from partwise.sources.files.written_numbers import code_in, is_canonical
 from partwise.sources.opening import keyed_by, open_source
 from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
 
@@ -320,6 +323,21 @@ def test_keys_of_integers_are_of_the_class_of_training(tmp_path):
         trained = [KeyColumn(name="code", key_class=key_class)]
         (found,) = keys(str(path), trained=trained)
         assert (found, type(found)) == (value, type(value))
+
+
+@given(
+    texts=st.lists(st.from_regex(r"[ \t+\-]?[0-9xX.,]{1,4} ?", fullmatch=True), max_size=5),
+    decimal=st.sampled_from([".", ","]),
+)
+@example(texts=["0.5 "], decimal=".")
+@example(texts=["-0.50", "00.5"], decimal=".")
+@example(texts=["0.5"], decimal=",")
+def test_a_code_is_found_wherever_one_text_is_written_as_one(texts, decimal):
+    """Few texts are looked at, by how they begin: none that is a code may be passed over."""
+    options = CsvOptions(decimal=decimal, thousands="")
+    codes = [text for text in texts if not is_canonical(text)]
+    found = code_in(pa.array(texts, pa.string()), pa.int64(), options)
+    assert found == (codes[0] if codes else None)
 
 
 def test_codes_are_looked_for_in_all_first_rows_of_key_columns_only(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import pyarrow.csv as pacsv
 
 from partwise.errors import SourceError
 from partwise.sources.files.csv_lines import with_line
-from partwise.sources.files.csv_numbers import schema_of_numbers
+from partwise.sources.files.csv_numbers import schema_of_numbers, without_nulls
 from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.reading_options import UTF_8, CsvOptions, codec_name
 from partwise.sources.files.written_numbers import code_in, quoted_numbers
@@ -196,7 +196,8 @@ def find_codes(
     codes: dict[str, str] = {}
     thousands = {}
     for name in looked_at:
-        column, kind = texts.column(name), schema.field(name).type
+        column = without_nulls(texts.column(name), options)
+        kind = schema.field(name).type
         code = code_in(column, kind, options)
         codes |= {} if code is None else {name: code}
         thousands[name] = thousands_in(column, kind, options)

@@ -34,12 +34,17 @@ def code_in(texts: pa.Array, kind: pa.DataType, options: CsvOptions) -> str | No
     """Return a value of a column of numbers that is written as a code; None: there is none.
 
     Where a number of `kind` can be written in several ways without leading zeros, none is to be.
+    `texts` have null in place of the words for it.
     """
-    texts = without_nulls(texts, options)
+
+    def begin(*patterns: str) -> pa.Array:
+        return reduce(pc.or_, [pc.starts_with(texts, pattern) for pattern in patterns])
+
     # The expression takes as long as all else of a file's head: few values have to be looked at.
-    begins = [pc.starts_with(texts, pattern) for pattern in ("0", "+", "-0")]
+    fractions = begin(f"0{options.decimal}", f"-0{options.decimal}")
     is_padded = pc.not_equal(pc.ascii_trim_whitespace(texts), texts)
-    candidates = texts.filter(reduce(pc.or_, begins, is_padded).fill_null(False))
+    chosen = pc.or_(pc.and_not(begin("0", "+", "-0"), fractions), is_padded)
+    candidates = texts.filter(chosen.fill_null(False))
     found = candidates.filter(pc.match_substring_regex(candidates, _CODE))
     if len(found):
         return str(found[0])
@@ -62,10 +67,11 @@ def _second_way(distinct: pa.Array, kind: pa.DataType, options: CsvOptions) -> s
     plain = as_plain(distinct, options)
     numbers = plain.cast(kind)
     if pa.types.is_floating(kind):
-        is_whole = pc.match_substring_regex(plain, _WHOLE)
-        beyond = pc.and_(is_whole, pc.greater_equal(pc.abs(numbers), _NOT_EXACT))
-        if pc.any(beyond).as_py():
-            return str(distinct.filter(beyond)[0])
+        beyond = pc.greater_equal(pc.abs(numbers), _NOT_EXACT)
+        wide = distinct.filter(beyond)
+        wide = wide.filter(pc.match_substring_regex(plain.filter(beyond), _WHOLE))
+        if len(wide):
+            return str(wide[0])
     seen = pc.index_in(numbers, value_set=numbers).to_numpy()
     same = np.flatnonzero(seen != np.arange(len(numbers)))
     return str(distinct[int(same[0])]) if len(same) else None
@@ -83,6 +89,8 @@ def quoted_numbers(text: str, names: Sequence[str], options: CsvOptions) -> dict
     is_quoted = re.compile(rf"{quote}[+-]?\d[\d .,'\u00a0\u202f]*{quote}").fullmatch
     begin = options.skip_rows + (0 if options.column_names else 1)
     for line in text.splitlines()[begin : begin + _LINES]:
+        if options.quote not in line:
+            continue
         values = line.split(options.delimiter)
         is_of_all = all(value.startswith(options.quote) for value in values if value)
         if len(values) == len(names) and not is_of_all:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partwise.sources.files.csv_numbers import as_plain, without_nulls
+from partwise.sources.files.csv_numbers import as_plain
 from partwise.sources.files.reading_options import CsvOptions
 from partwise.sources.files.written_ways import TwoSpellings
 
@@ -32,8 +32,11 @@ class Thousands:
 
 
 def thousands_in(texts: pa.Array, kind: pa.DataType, options: CsvOptions) -> Thousands:
-    """Return how the numbers of a column write their thousands."""
-    texts = without_nulls(texts, options).drop_null()
+    """Return how the numbers of a column write their thousands.
+
+    `texts` have null in place of the words for it.
+    """
+    texts = texts.drop_null()
     point = re.escape(options.decimal)
     if pa.types.is_floating(kind):
         if _all_match(texts, rf"^[+-]?([1-9][0-9]{{0,2}}{point}[0-9]{{3}}|[0-9]{{1,3}})$"):
