@@ -133,9 +133,9 @@ def _write_sorted(
                         for index, each in zip(categories.columns, own, strict=True)
                     ]
                     rows = decode_batch(batch, dictionaries)
-                    writer.write_batch(
-                        pa.RecordBatch.from_arrays([*rows.columns, *columns], schema=schema)
-                    )
+                    if columns:
+                        rows = pa.RecordBatch.from_arrays([*rows.columns, *columns], schema=schema)
+                    writer.write_batch(rows)
         categories.write(path, codes.offsets)
     return codes.keys, codes.offsets
 
@@ -231,8 +231,8 @@ class ShardReader:
         self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
         self._starts = [0, *itertools.accumulate(batch.num_rows for batch in self._batches)]
         self._hashed = [i for i in range(count) if self.schema.field(i).name not in left_out]
-        self._schema_hash = hash_schema(pa.schema([self.schema.field(i) for i in self._hashed]))
         self._laid_out: tuple[int, LaidOut] | None = None
+        self._schema_hash: Any = None
 
     def _pieces(self, start: int, stop: int) -> list[tuple[int, int, int]]:
         """Where rows lie: numbers of batches, each with a first row and the row after the last."""
@@ -293,6 +293,9 @@ class ShardReader:
         It does not depend on neighbours, batches, slices or dictionaries, nor on what stands
         under nulls.
         """
+        if self._schema_hash is None:
+            # Not before: children fingerprint nothing, and there may be 2,000 columns.
+            self._schema_hash = hash_schema(pa.schema([self.schema.field(i) for i in self._hashed]))
         digest = self._schema_hash.copy()
         # Cut from the first row of the partition on, so that neighbours move no cut.
         for start in range(int(start_row), int(stop_row), _HASH_ROWS):

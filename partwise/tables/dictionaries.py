@@ -18,6 +18,18 @@ from partwise.errors import ColumnError, SourceError
 from partwise.tables.category_orders import GrowingDictionary, settled
 from partwise.tables.column_types import comparable_type
 
+_PLAIN = frozenset(
+    kind.id
+    for kind in (
+        *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+        *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+        *(pa.float16(), pa.float32(), pa.float64(), pa.bool_()),
+        *(pa.string(), pa.large_string(), pa.binary(), pa.large_binary()),
+        *(pa.date32(), pa.date64(), pa.timestamp("us"), pa.duration("us")),
+    )
+)
+"""The kinds of most columns: of 2,000 it takes long to ask each what else it might be."""
+
 
 def _plain_field(field: pa.Field) -> pa.Field:
     return field.with_type(plain_storage(field.type))
@@ -28,6 +40,8 @@ def plain_storage(data_type: pa.DataType) -> pa.DataType:
 
     Decimals of a negative scale, which no file format knows, get the digits that they leave out.
     """
+    if data_type.id in _PLAIN:
+        return data_type
     kind = pa.types
     if kind.is_dictionary(data_type) or kind.is_run_end_encoded(data_type):
         return plain_storage(data_type.value_type)
@@ -312,6 +326,8 @@ def decode_batch(stored: pa.RecordBatch, dictionaries: pa.RecordBatch) -> pa.Rec
 
     `dictionaries` is what `ColumnStorage.dictionaries` returned when all batches were stored.
     """
+    if stored.schema.equals(dictionaries.schema):
+        return stored.replace_schema_metadata(dictionaries.schema.metadata)
     arrays: Sequence[Any] = [
         pa.DictionaryArray.from_arrays(array, known.dictionary, ordered=known.type.ordered)
         if isinstance(known, pa.DictionaryArray)
