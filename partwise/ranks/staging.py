@@ -24,6 +24,7 @@ from partwise.ranks.rows import RowsPart, SelectedPart, SourceFragments
 from partwise.shuffle.load import LOOK_S, places_of
 from partwise.shuffle.shared_folder import Medium, SharedFolder
 from partwise.sources.descriptions import Source
+from partwise.sources.fetching import fetched_ahead
 from partwise.sources.fragments import Fragment, Selection
 from partwise.store.store import Store
 
@@ -74,7 +75,7 @@ class _Staging:
 
     def __call__(self, fragments: Sequence[Fragment]) -> list[StagedPart]:
         """Read fragments once, and write their rows."""
-        pieces = _Pieces(self.selection.batches(each) for each in fragments)
+        pieces = _Pieces(self.selection.batches(each) for each in fetched_ahead(fragments))
         return [self._write(piece) for piece in pieces]
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> StagedPart:

@@ -1,6 +1,6 @@
 """The rows of a shard as they lie on disk before they are sorted, in the order of the source."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 
 from partwise.errors import SourceError
 from partwise.shuffle.plan import KeyedRows, ShardRows, UnsortedShard
+from partwise.sources.fetching import fetched_ahead
+from partwise.sources.fragments import Fragment
 from partwise.tables.dictionaries import (
     ColumnStorage,
     decode_batch,
@@ -79,33 +81,36 @@ def _spooled(
 ) -> list[tuple[int, pa.RecordBatch]]:
     """Write the rows of fragments to a file, and map it."""
     positions: list[int] = []
-    reader = KeyedReader(shard, key_columns)
     with pa.OSFile(str(spool), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
-        for keyed in shard.keyed:
-            for batch in reader.batches(keyed):
+        for keyed, batches in read_keyed(shard, shard.keyed, key_columns):
+            for batch in batches:
                 writer.write_batch(batch)
                 positions.append(keyed.position)
     batches = pa.ipc.open_stream(pa.memory_map(str(spool))).read_all().to_batches()
     return list(zip(positions, batches, strict=True))
 
 
-class KeyedReader:
-    """Reads those fragments of a shard that have one key each."""
+def read_keyed(
+    shard: UnsortedShard, chosen: Iterable[KeyedRows], key_columns: Sequence[KeyColumn]
+) -> Iterator[tuple[KeyedRows, Iterator[pa.RecordBatch]]]:
+    """Give fragments of a shard that have one key each, with their rows as they are stored.
 
-    def __init__(self, shard: UnsortedShard, key_columns: Sequence[KeyColumn]) -> None:
-        self._selection = shard.selection
-        self._key_columns = key_columns
-        # One for all of them: no column has a dictionary, so it learns nothing of the rows.
-        self._storage = None if shard.selection is None else ColumnStorage(shard.selection.schema)
+    The rows of one are to be read before the next is asked for.
+    """
+    if shard.selection is None:
+        return
+    # One for all of them: no column has a dictionary, so it learns nothing of the rows.
+    storage = ColumnStorage(shard.selection.schema)
 
-    def batches(self, keyed: KeyedRows) -> Iterator[pa.RecordBatch]:
-        """Read the rows of a fragment, as they are stored."""
-        if self._selection is None or self._storage is None:
-            return
-        for batch in self._selection.batches(keyed.fragment):
-            keys = normalize_keys(batch.select(keyed.keys.schema.names), self._key_columns)
+    def batches(keyed: KeyedRows, fragment: Fragment) -> Iterator[pa.RecordBatch]:
+        for batch in selection.batches(fragment):
+            keys = normalize_keys(batch.select(keyed.keys.schema.names), key_columns)
             _check_keys(keys, keyed)
-            yield self._storage.store(batch)
+            yield storage.store(batch)
+
+    selection, some = shard.selection, list(chosen)
+    for keyed, fragment in zip(some, fetched_ahead([each.fragment for each in some]), strict=True):
+        yield keyed, batches(keyed, fragment)
 
 
 def _check_keys(keys: pa.RecordBatch, keyed: KeyedRows) -> None:

@@ -24,7 +24,7 @@ from partwise.shuffle.partition_categories import (
     with_own_codes,
 )
 from partwise.shuffle.plan import UnsortedShard
-from partwise.shuffle.read import KeyedReader, stored_rows
+from partwise.shuffle.read import read_keyed, stored_rows
 from partwise.shuffle.sort import Piece, cut_pieces, encode_sorted, stable_order
 from partwise.tables.categories import CODES_VERSION, keeps_order
 from partwise.tables.dictionaries import decode_batch, read_dictionaries
@@ -150,12 +150,12 @@ def _write_keyed(
     order = np.argsort(codes.codes, kind="stable")
     limit = _batch_rows(max(1, shard.size_bytes // shard.rows))
     offsets = [0]
-    reader = KeyedReader(shard, key_columns)
+    read = read_keyed(shard, [shard.keyed[place] for place in order.tolist()], key_columns)
 
     def partition(first: int, end: int) -> Iterator[pa.RecordBatch]:
         offsets.append(offsets[-1])
-        for place in order[first:end].tolist():
-            for batch in reader.batches(shard.keyed[place]):
+        for _, batches in itertools.islice(read, end - first):
+            for batch in batches:
                 offsets[-1] += batch.num_rows
                 yield batch
 

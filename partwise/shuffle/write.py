@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from partwise.choices import NullKeys
 from partwise.errors import NullKeyError
 from partwise.shuffle.part_file import PartIndex, PartWriter
+from partwise.sources.fetching import fetched_ahead
 from partwise.sources.fragments import Fragment, Selection
 from partwise.tables.dictionaries import ColumnStorage
 from partwise.tables.keys.partition_keys import KeyColumn, hash_keys, normalize_keys
@@ -199,7 +200,9 @@ def _recut(
     pending: list[pa.RecordBatch] = []
     rows = size = 0
     last = -1
-    for position, fragment in fragments:
+    positions = [position for position, _ in fragments]
+    near = fetched_ahead([fragment for _, fragment in fragments])
+    for position, fragment in zip(positions, near, strict=True):
         if pending and position != last + 1:
             yield last, join_batches(pending)
             pending, rows, size = [], 0, 0

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from partwise.errors import ColumnError
 from partwise.sources.descriptions import Source, SourceDescription, read_rows
-from partwise.sources.fragments import Fragment, Place, Selection
+from partwise.sources.fragments import FarFragment, Fragment, Place, Selection
 from partwise.tables.column_names import columns_there
 from partwise.tables.keys.hashing import mix
 from partwise.tables.schemas import cast_batch, common_schema
@@ -69,6 +69,17 @@ class DerivedFragment:
             known=self.known,
         )
         return derived
+
+    @property
+    def fetch_bytes(self) -> int | None:
+        """How much there is to fetch of the other one."""
+        return self.fragment.fetch_bytes if isinstance(self.fragment, FarFragment) else None
+
+    def fetched(self) -> "DerivedFragment":
+        """Return such a fragment of the other one, fetched."""
+        if isinstance(self.fragment, FarFragment):
+            return replace(self, fragment=self.fragment.fetched())
+        return self
 
     def __str__(self) -> str:
         return str(self.fragment)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -41,6 +41,18 @@ class Fragment(Protocol):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Read its rows, from the first one again at each call."""
+
+
+@runtime_checkable
+class FarFragment(Protocol):
+    """A fragment of which each look is a request or three: it may be fetched before it is read."""
+
+    @property
+    def fetch_bytes(self) -> int | None:
+        """How much there is to fetch; None: it is to be read as it is."""
+
+    def fetched(self) -> Fragment:
+        """Fetch it, and return what is read from memory."""
 
 
 class Rows(Protocol):

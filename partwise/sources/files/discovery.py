@@ -5,7 +5,7 @@ import os
 import stat
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -14,7 +14,7 @@ from pyarrow import fs as pafs
 
 from partwise.choices import Format
 from partwise.errors import SourceError
-from partwise.sources.files.remote_files import Access, at_once, filesystem_of
+from partwise.sources.files.remote_files import Access, at_once, bucket_of, filesystem_of
 from partwise.sources.table_formats.roots import tables_among
 
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
@@ -34,6 +34,8 @@ _SUFFIXES: dict[str, Format] = {
     ".ods": "excel",
 }
 _GLOB = frozenset("*?[")
+_FETCHED_BYTES = 8 * 2**20
+"""Of a file that is fetched at once; a reader's buffers of a larger one take as much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +64,29 @@ class FoundFile:
     access: Access | None = None
     """What opens the bucket of a URL; None for a local path."""
 
+    content: bytes | None = field(default=None, repr=False)
+    """All of it, where it was fetched."""
+
+    @property
+    def is_small_and_far(self) -> bool:
+        """Whether it is better fetched at once: each look at a bucket is a request, or three."""
+        return self.access is not None and self.size_bytes <= _FETCHED_BYTES
+
+    def fetched(self) -> "FoundFile":
+        """Return a small file of a bucket with its content; another one as it is."""
+        if self.content is not None or not self.is_small_and_far:
+            return self
+        content = b""
+        if self.size_bytes:
+            # With its end: without, some stores are asked for that first.
+            read = self.filesystem().cat_file
+            content = read(self.bare_path(), start=0, end=self.size_bytes)
+        return replace(self, content=content)
+
     def open(self) -> pa.NativeFile:
         """Open it for reading at any position."""
+        if self.content is not None:
+            return pa.BufferReader(self.content)
         if self.access is None:
             # A mapped file that is cut short while it is read kills the process (SIGBUS).
             return pa.OSFile(self.path)
@@ -71,6 +94,8 @@ class FoundFile:
 
     def open_stream(self) -> pa.NativeFile:
         """Open it for reading from front to end, decompressed if its name ends in .gz and such."""
+        if self.content is not None:
+            return pa.input_stream(pa.BufferReader(self.content), self.compression)
         return self.arrow_filesystem().open_input_stream(
             self.bare_path(), compression=self.compression
         )
@@ -127,13 +152,13 @@ _COARSE_TICK_NS = 2_000_000_000
 """File systems that keep whole seconds, FAT every second one."""
 
 
-def _stamp(filesystem: Any, path: str, shown: str) -> _Stamp:
+def _stamp(filesystem: Any, path: str, shown: str, listed: Any = None) -> _Stamp:
     try:
         if filesystem is None:
             found = os.stat(path)
             is_folder = stat.S_ISDIR(found.st_mode)
         else:
-            info = filesystem.info(path)
+            info = listed or filesystem.info(path)
             is_folder = info.get("type") == "directory"
     except OSError as exc:
         raise SourceError(f"File {shown!r} cannot be read: {exc.strerror or exc}.") from exc
@@ -250,27 +275,35 @@ def _local_files(path: str, form: Format | None) -> tuple[str, list[str]]:
     return base, _each_once(files)
 
 
-def _remote_files(url: str, access: Access, form: Format | None) -> tuple[Any, str, list[str]]:
-    """The file system, base and files of a URL."""
+def _remote_files(
+    url: str, access: Access, form: Format | None
+) -> tuple[Any, str, list[tuple[str, Any]]]:
+    """The file system, base and files of a URL, each with what a listing says of it."""
     filesystem = filesystem_of(url, access)
+    listed: dict[str, Any] = {}
     try:
         path = str(filesystem._strip_protocol(url))
         if _GLOB.intersection(path):
-            paths = sorted(filesystem.glob(path))
+            listed = filesystem.glob(path, detail=True)
             base = _glob_base(path)
-            files = [file for file in paths if not is_hidden(file[len(base) :].lstrip("/"))]
+            files = [
+                name for name in sorted(listed) if not is_hidden(name[len(base) :].lstrip("/"))
+            ]
         elif filesystem.isfile(path):
             base, files = path.rpartition("/")[0], [path]
         else:
-            base, files = path, filesystem.find(path)
-            files = _in_directory(path, files, url, form) if files else []
+            listed = filesystem.find(path, detail=True)
+            base, files = path, _in_directory(path, list(listed), url, form) if listed else []
     except SourceError:
         raise
     except Exception as exc:  # every store has its own exceptions
         raise SourceError(f"{url!r} cannot be listed: {type(exc).__name__}: {exc}.") from exc
     if not files:
         raise SourceError(f"There is no file at {url!r}.")
-    return filesystem, base, files
+    if bucket_of(url).startswith("abfs"):
+        # It tells a file's etag in another form, by which it would have changed since.
+        listed = {}
+    return filesystem, base, [(name, listed.get(name)) for name in files]
 
 
 def absolute_path(path: str | os.PathLike[str]) -> str:
@@ -293,6 +326,8 @@ class _Place:
     """As its file system knows it."""
     base: str
     access: Access | None
+    listed: Any = None
+    """What its file system said of it when it was found; None: nothing."""
 
     @property
     def shown(self) -> str:
@@ -303,7 +338,7 @@ class _Place:
 
     def stamp(self) -> _Stamp:
         """Look at it."""
-        return _stamp(self.filesystem, self.name, self.shown)
+        return _stamp(self.filesystem, self.name, self.shown, self.listed)
 
 
 def _places(path: str, form: Format | None, access: Access, folder: str | None) -> list[_Place]:
@@ -312,12 +347,15 @@ def _places(path: str, form: Format | None, access: Access, folder: str | None) 
         base, names = _local_files(path, form) if folder is None else (folder, [path])
         return [_Place(filesystem=None, name=name, base=base, access=None) for name in names]
     if folder is None:
-        filesystem, base, names = _remote_files(path, access, form)
+        filesystem, base, files = _remote_files(path, access, form)
     else:
         filesystem = filesystem_of(path, access)
         base, name = map(str, map(filesystem._strip_protocol, (folder, path)))
-        names = [name]
-    return [_Place(filesystem=filesystem, name=name, base=base, access=access) for name in names]
+        files = [(name, None)]
+    return [
+        _Place(filesystem=filesystem, name=name, base=base, access=access, listed=listed)
+        for name, listed in files
+    ]
 
 
 def _format_of(shown: str) -> Format:
@@ -359,7 +397,7 @@ def find_files(
             f"The source mixes files of several formats ({', '.join(sorted(set(formats)))}): use "
             "one, or a list of one source for each."
         )
-    # Each is a request where they are remote.
+    # Where no listing says it, each is a request.
     stamps = at_once(_Place.stamp, found)
     # Nothing is read before: what was written since a look at a file would bear its time stamps.
     settled_at = max((stamp.settled_at for stamp in stamps), default=0)

@@ -104,6 +104,7 @@ def naming(file: FoundFile) -> Iterator[None]:
 def read_head(file: FoundFile, options: ReadingOptions = None) -> FileHead:
     """Read the schema of a file, and what else costs little."""
     with naming(file):
+        file = file.fetched()
         match file.format:
             case "parquet":
                 return _parquet_head(file)

@@ -52,7 +52,9 @@ class GuessedNumbers:
         def look(file: FoundFile, head: FileHead) -> dict[str, str]:
             there = [name for name in new if name in head.schema.names]
             with naming(file):
-                return head_codes(file, head.options, head.schema, there)[0] if there else {}
+                return (
+                    head_codes(file.fetched(), head.options, head.schema, there)[0] if there else {}
+                )
 
         if new:
             for codes in at_once(look, self._files, self._heads):
@@ -74,7 +76,7 @@ class GuessedNumbers:
             if name not in head.schema.names or not isinstance(head.options, CsvOptions):
                 return {}
             with naming(file):
-                return ways_in(file, head.options, name)
+                return ways_in(file.fetched(), head.options, name)
 
         # First what the heads say, for which no file is read again.
         different = self._two_spellings(name)

@@ -6,7 +6,7 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -87,9 +87,11 @@ class FileFragment:
         """Read its rows."""
         what, keys = str(self), self._key_numbers()
         with naming(self.file):
-            self.file.check_unchanged()
+            file = self.fetched().file
+            if file.content is None:
+                file.check_unchanged()
             for batch in read_batches(
-                self.file,
+                file,
                 self.names,
                 self.file_schema,
                 self.pieces,
@@ -110,8 +112,28 @@ class FileFragment:
                 for name, value in self.stated.items():
                     _check_stated(whole.column(name), value, name, what)
                 yield whole
-            # Once more, since it may have been written to meanwhile.
-            self.file.check_unchanged()
+            if file.content is None:
+                # Once more, since it may have been written to meanwhile.
+                file.check_unchanged()
+
+    @property
+    def fetch_bytes(self) -> int | None:
+        """The size of a small file in a bucket."""
+        return self.file.size_bytes if self.file.is_small_and_far else None
+
+    def fetched(self) -> "FileFragment":
+        """Return it with the content of its file, where that is small and in a bucket.
+
+        Raises:
+            SourceError: It cannot be read, or was replaced since it was found.
+        """
+        if self.file.content is not None or not self.file.is_small_and_far:
+            return self
+        with naming(self.file):
+            file = self.file.fetched()
+            # Afterwards: what is as it was found was so when it was read.
+            file.check_unchanged()
+        return replace(self, file=file)
 
     def _key_numbers(self) -> dict[str, KeyNumbers]:
         """What makes numbers of the texts of key columns."""
