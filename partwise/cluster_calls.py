@@ -70,15 +70,15 @@ def watch_own_task() -> Callable[[], bool]:
 
 
 def await_one(future: "Future[Any]", limit_s: float) -> None:
-    """Wait until it is done.
+    """Wait for some time until it is done.
 
     Raises:
-        TimeoutError: It is not in time.
         Exception: It was cancelled. What it has failed with, its result raises.
     """
     from distributed import wait
 
-    wait([future], timeout=limit_s)
+    with suppress(TimeoutError):
+        wait([future], timeout=limit_s)
 
 
 def cancel(client: "Client", futures: "Iterable[Future[Any]]") -> None:

@@ -191,8 +191,7 @@ def _stage_rows(
     for address, task in tasks.items():
         # Where a worker went away, the first trial on that machine writes the rows.
         while not task.done() and not frame.watch.has_lost(address, since):
-            with suppress(TimeoutError):
-                await_one(task, LOOK_S)
+            await_one(task, LOOK_S)
             frame.look()
         if task.done():
             result_of(task)

@@ -5,7 +5,6 @@ of a query, or of a file on a disk that workers do not see are read once, by the
 of a Dask DataFrame are computed once, each by a task. Both are written to files that ranks read.
 """
 
-import contextlib
 import hashlib
 import os
 import secrets
@@ -17,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from partwise.cluster_calls import await_one, cancel, result_of
+from partwise.cluster_calls import cancel
 from partwise.connector.spooling import map_spooled, read_spooled, write_spooled
 from partwise.errors import IntegrityError
 from partwise.ranks.rows import RowsPart, SelectedPart, SourceFragments
-from partwise.shuffle.load import LOOK_S, places_of
+from partwise.shuffle.load import awaited, places_of
 from partwise.shuffle.shared_folder import Medium, SharedFolder
 from partwise.sources.descriptions import Source
 from partwise.sources.fetching import fetched_ahead
@@ -158,11 +157,7 @@ def rank_source(
             if fragment.place in places:
                 parts.append(SelectedPart(fragment=fragment, selection=source.selection))
             elif fragment.place == "cluster":
-                while not tasks[place].done():
-                    with contextlib.suppress(TimeoutError):
-                        await_one(tasks[place], LOOK_S)
-                    check()
-                parts += result_of(tasks[place])
+                parts += awaited(tasks[place], check)
             else:
                 parts += staging([fragment])
     finally:

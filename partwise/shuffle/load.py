@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import cloudpickle
 import pyarrow as pa
@@ -47,6 +47,8 @@ from partwise.store.store import Store
 
 if TYPE_CHECKING:
     from distributed import Client, Future
+
+T = TypeVar("T")
 
 LARGEST_PART_BYTES = 512 << 20
 # Of a store: a part is created there by one request, with all of its bytes in memory.
@@ -199,17 +201,20 @@ def _all_whole(client: "Client", paths: Sequence[str], check: Callable[[], None]
         # Else Dask might answer with what it found before a file was damaged.
         tasks = client.map(is_part_whole, paths, pure=False)
         try:
-            for task in tasks:
-                while not task.done():
-                    with contextlib.suppress(TimeoutError):
-                        await_one(task, LOOK_S)
-                    check()
-            return all(result_of(task) for task in tasks)
+            return all(awaited(task, check) for task in tasks)
         except Exception as error:
             if not is_cut_off(error):
                 raise
             await_reconnection(client)
             check()
+
+
+def awaited(task: "Future[T]", check: Callable[[], None]) -> T:
+    """Return what a task returns; `check` is called now and then, and raises to give it up."""
+    while not task.done():
+        await_one(task, LOOK_S)
+        check()
+    return result_of(task)
 
 
 def open_part(cache: ShardCache, part: WrittenPart) -> IndexedPart:
