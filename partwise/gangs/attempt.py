@@ -322,40 +322,37 @@ class Attempt:
         stop = self._stopped()
         for number, node in enumerate(self._spec.nodes):
             future = self._futures[number]
-            error: Exception | None = None
             result: NodeEnd | None = None
-            if future.done() and number not in self._lost:
-                try:
-                    result = result_of(future)
-                except Exception as raised:
-                    error = raised
+            failure: Failure | None = None
             if number in self._lost:
                 ended.lost.add(node.worker)
                 sentence = f"The Dask worker {node.worker} {self._lost[number]}."
                 failure = _loss("WorkerLost", sentence, self._lost[number])
-                ended.ends += self._unknown_ends(node, PartitionStatus.INTERNAL_ERROR, failure)
-            elif error is not None and (future.cancelled() or is_cut_off(error)):
-                sentence = "The connection to the Dask scheduler was closed."
-                failure = _loss("SchedulerLost", sentence, sentence)
-                ended.ends += self._unknown_ends(node, PartitionStatus.INTERNAL_ERROR, failure)
-            elif error is not None:
-                failure = describe_error(error)
-                ended.ends += self._unknown_ends(node, PartitionStatus.INTERNAL_ERROR, failure)
-                ended.node_errors[node.first_rank] = error
-            elif result is not None:
+            elif future.done():
+                try:
+                    result = result_of(future)
+                except Exception as error:
+                    if future.cancelled() or is_cut_off(error):
+                        sentence = "The connection to the Dask scheduler was closed."
+                        failure = _loss("SchedulerLost", sentence, sentence)
+                    else:
+                        failure = describe_error(error)
+                        ended.node_errors[node.first_rank] = error
+            if result is not None:
                 ended.ends += result.ends
                 ended.errors |= result.errors
             else:
-                reason = stop.reason if stop else "the gang did not come together"
-                ended.ends += self._unknown_ends(node, PartitionStatus.CANCELLED, None, reason)
+                ended.ends += self._unknown_ends(node, failure, stop)
         if stop and not self._reason:
             ended.reason = stop.reason
         return ended
 
     def _unknown_ends(
-        self, node: Node, status: PartitionStatus, failure: Failure | None, reason: str = ""
+        self, node: Node, failure: Failure | None, stop: Stop | None
     ) -> list[RankEnd]:
-        """Return ends of ranks of which their node reported nothing."""
+        """Return ends of ranks of which their node reported nothing; no failure: they never ran."""
+        reason = stop.reason if stop else "the gang did not come together"
+        status = PartitionStatus.CANCELLED if failure is None else PartitionStatus.INTERNAL_ERROR
         return [
             RankEnd(
                 rank=rank,
@@ -363,7 +360,7 @@ class Attempt:
                 attempt=self._number,
                 status=status,
                 failure=failure,
-                reason=reason,
+                reason=reason if failure is None else "",
             )
             for rank in range(node.first_rank, node.first_rank + node.ranks)
         ]
