@@ -9,7 +9,7 @@ import os
 import platform
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,8 @@ _SHORT = {"-r": "--requirement", "-c": "--constraint", "-e": "--editable", "-f":
 _SHORT |= {"-i": "--index-url", "--pypi-url": "--index-url"}
 _ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
 _KEPT = ("--no-binary", "--only-binary")
-# Hashes are compared wherever there are some.
-_FLAGS = ("--no-index", "--require-hashes", "--prefer-binary")
+_WITH_VALUES = {"--requirement", "--constraint", "--index-url", "--extra-index-url"}
+_WITH_VALUES |= {"--find-links", *_KEPT}
 
 
 @dataclass(slots=True)
@@ -202,37 +202,38 @@ class _Reader:
 
     def _add_option(self, line: str, path: Path, where: str, lines: list[str]) -> None:
         name, value = _split_option(line)
-        adders: dict[str, Callable[[str], None]] = {
-            "--requirement": lambda value: self.read(value, path.parent, lines),
-            "--constraint": lambda value: self.read(value, path.parent, self.asked.constraints),
-            "--index-url": lambda value: setattr(self.asked, "index_url", value),
-            "--extra-index-url": self.asked.extra_index_urls.append,
-            "--find-links": lambda value: self.asked.find_links.append(
-                _absolute(value, path.parent)
-            ),
-            "--no-index": lambda _: setattr(self.asked, "no_index", True),
-            "--require-hashes": lambda _: None,
-            "--prefer-binary": lambda _: None,
-        }
-        adders |= {
-            kept: lambda value: self.asked.options.append(f"{name} {value}") for kept in _KEPT
-        }
-        if name == "--editable":
-            shown = without_passwords(line)
-            if "://" in value and not _is_local(value):
+        if name in _WITH_VALUES and not value:
+            raise PackageError(f"{where}: {name} has no value.")
+        match name:
+            case "--requirement":
+                self.read(value, path.parent, lines)
+            case "--constraint":
+                self.read(value, path.parent, self.asked.constraints)
+            case "--index-url":
+                self.asked.index_url = value
+            case "--extra-index-url":
+                self.asked.extra_index_urls.append(value)
+            case "--find-links":
+                self.asked.find_links.append(_absolute(value, path.parent))
+            case "--no-index":
+                self.asked.no_index = True
+            case "--no-binary" | "--only-binary":
+                self.asked.options.append(f"{name} {value}")
+            case "--require-hashes" | "--prefer-binary":
+                pass  # hashes are compared wherever there are some
+            case "--editable" if "://" in value and not _is_local(value):
                 raise PackageError(
-                    f"{where}: {shown!r} is to be editable, which packages of "
+                    f"{where}: {without_passwords(line)!r} is to be editable, which packages of "
                     "environments are not: write it without -e, as NAME @ URL."
                 )
-            raise PackageError(
-                f"{where}: {shown!r} is a folder of this machine, and workers are to install it "
-                "too: build a wheel, and name the folder that it is in as find_links."
-            )
-        if name not in adders:
-            raise PackageError(f"{where}: {name} is an option that environments do not have.")
-        if not value and name not in _FLAGS:
-            raise PackageError(f"{where}: {name} has no value.")
-        adders[name](value)
+            case "--editable":
+                raise PackageError(
+                    f"{where}: {without_passwords(line)!r} is a folder of this machine, and "
+                    "workers are to install it too: build a wheel, and name the folder that it is "
+                    "in as find_links."
+                )
+            case _:
+                raise PackageError(f"{where}: {name} is an option that environments do not have.")
 
 
 def _path(name: str, folder: Path) -> Path:
