@@ -72,6 +72,14 @@ def _different(given: tuple[float, ...]) -> tuple[float, ...]:
 Levels = Annotated[tuple[Annotated[float, Field(gt=0, lt=1)], ...], AfterValidator(_different)]
 """Shares, or quantiles, each once."""
 
+MIN_ROWS: Any = Field(
+    default=10,
+    ge=1,
+    title="Fewest rows",
+    description="A partition with fewer rows to train on is skipped.",
+)
+"""The field of trainers that skip small partitions."""
+
 
 class LabelSettings(Settings):
     """The column that a model predicts."""

@@ -27,7 +27,7 @@ from partwise.tables.features import (
     find_categories,
 )
 from partwise.trainers.ready.by_feature import by_place
-from partwise.trainers.scored import FeatureSettings, Levels, TabularTrainer
+from partwise.trainers.scored import MIN_ROWS, FeatureSettings, Levels, TabularTrainer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -212,12 +212,7 @@ class BoostingTrainer(BoostingSettings, TabularTrainer):
         description="Quantiles of the label, such as 0.1 and 0.9, that are predicted beside it, "
         "each by a model of its own in the same file.",
     )
-    min_rows: int = Field(
-        default=10,
-        ge=1,
-        title="Fewest rows",
-        description="A partition with fewer rows to train on is skipped.",
-    )
+    min_rows: int = MIN_ROWS
     threads: int = Field(
         default=1,
         ge=1,

@@ -19,7 +19,7 @@ from partwise.settings import kind_field
 from partwise.tables.calendar import with_calendar
 from partwise.tables.features import feature_matrix, find_categories
 from partwise.trainers.ready.naive import PREDICTS, PlainTrainer, PreparedPlain
-from partwise.trainers.scored import TabularTrainer
+from partwise.trainers.scored import MIN_ROWS, TabularTrainer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -40,12 +40,7 @@ class _ScikitLearnTrainer(TabularTrainer, PlainTrainer):
         description="Parameters of the estimator of scikit-learn, by its own names. A partition's "
         "share of the run's params overrides them.",
     )
-    min_rows: int = Field(
-        default=10,
-        ge=1,
-        title="Fewest rows",
-        description="A partition with fewer rows to train on is skipped.",
-    )
+    min_rows: int = MIN_ROWS
 
     @property
     def libraries(self) -> tuple[str, ...]:
