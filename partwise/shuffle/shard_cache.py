@@ -35,7 +35,7 @@ from partwise.shuffle.part_file import PART_VERSION
 from partwise.shuffle.shared_folder import Medium, SharedFolder
 from partwise.shuffle.write import Division
 from partwise.sources.descriptions import SourceDescription
-from partwise.store.entry_locks import lock_entry, lock_file, remove_entry
+from partwise.store.entry_locks import lock_entry, lock_file, remove_unused
 from partwise.store.signing import seal, signer, unseal
 from partwise.store.store import Store
 from partwise.store.strict_json import parse_json
@@ -289,7 +289,7 @@ def _has_room(size_bytes: int, entry: str) -> bool:
             continue
         # What was never completed goes in any case: a killed run left it.
         if total + needed > limit or not _last_used(path):
-            total -= sizes[path] if _remove_unused(path) else 0
+            total -= sizes[path] if remove_unused(path) else 0
     return total + needed <= limit or bool(_last_used(scratch_folder() / entry))
 
 
@@ -320,18 +320,6 @@ def _in_use(entry: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not entry.exists():
                 lock_file(entry).unlink(missing_ok=True)
-        os.close(descriptor)
-
-
-def _remove_unused(entry: Path) -> bool:
-    """Remove an entry that no process uses."""
-    try:
-        descriptor = lock_entry(entry, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    try:
-        return remove_entry(entry)
-    finally:
         os.close(descriptor)
 
 

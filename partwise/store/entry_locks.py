@@ -59,6 +59,18 @@ def remove_entry(entry: Path) -> bool:
     return True
 
 
+def remove_unused(entry: Path) -> bool:
+    """Remove a folder that nobody has locked, and its lock; return whether all of it is gone."""
+    try:
+        descriptor = lock_entry(entry, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    try:
+        return remove_entry(entry)
+    finally:
+        os.close(descriptor)
+
+
 def remove_abandoned(folder: Path, pattern: str = "*", spared_s: float = 0.0) -> None:
     """Remove the folders in a folder that nobody has locked, and their locks.
 
@@ -66,15 +78,11 @@ def remove_abandoned(folder: Path, pattern: str = "*", spared_s: float = 0.0) ->
     """
     for lock in folder.glob(f"{pattern}.lock"):
         entry = lock.with_suffix("")
-        # Somebody uses it, or has just removed it, or it is another user's.
+        # Somebody has just removed it, or it is another user's.
         with contextlib.suppress(OSError):
             if time.time() - lock.stat().st_mtime < spared_s:
                 continue
-            descriptor = lock_entry(entry, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            try:
-                remove_entry(entry)
-            finally:
-                os.close(descriptor)
+            remove_unused(entry)
 
 
 @contextlib.contextmanager
