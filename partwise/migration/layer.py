@@ -38,8 +38,7 @@ def carries_out(statement: str) -> bool:
     """Return whether the session there knows what to do at a statement of SQL."""
     statements = importlib.import_module(f"{PACKAGE}.snowflake.snowpark.statements")
     try:
-        # Of each question mark the value comes later.
-        statements.statement(statement, [None] * statement.count("?"))
+        statements.statement(statement, None)
     except InputError:
         return False
     return True

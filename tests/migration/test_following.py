@@ -275,6 +275,7 @@ def test_of_an_attribute_the_layer_has_what_its_class_has():
 STATEMENTS = {
     'session.sql("SELECT AVG(A) FROM T GROUP BY B")': True,
     'session.sql("SELECT A FROM T WHERE B = ?", [b]).collect()': True,
+    "session.sql(\"SELECT A FROM T WHERE B = 'why?' AND C = ?\", [c])": True,
     'session.sql(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM T")': True,
     'session.sql("SELECT HASH(A) FROM T")': False,
     'session.sql("CREATE VIEW V AS SELECT A FROM T")': False,

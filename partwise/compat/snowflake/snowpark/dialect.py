@@ -66,8 +66,8 @@ class Refused(Exception):  # noqa: N818 (a part of a sentence)
     """What a statement has that is not carried out, as the part of a sentence."""
 
 
-def parsed(text: str, params: Sequence[Any]) -> Any:
-    """Return a statement as sqlglot has it, with its parameters in their places.
+def parsed(text: str, params: Sequence[Any] | None) -> Any:
+    """Return a statement as sqlglot has it, with its parameters, or nulls, in their places.
 
     Raises:
         Refused: It is more than one, or has other parameters.
@@ -78,6 +78,8 @@ def parsed(text: str, params: Sequence[Any]) -> Any:
 
     tokens = sqlglot.tokenize(text, read="snowflake")
     places = [each for each in tokens if each.token_type.name == "PLACEHOLDER"]
+    if params is None:
+        params = [None] * len(places)
     if len(places) != len(params):
         raise Refused(f"it has {len(places)} places for parameters, and {len(params)} came")
     # From the last on, so that the places of the others stay.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from partwise.compat.snowflake.snowpark.session import Session
 
 
-def answer(text: str, params: Sequence[Any]) -> Callable[["Session"], pa.Table]:
+def answer(text: str, params: Sequence[Any] | None) -> Callable[["Session"], pa.Table]:
     """Return what carries out a query, or a statement that writes the rows of one.
 
     Raises:

@@ -27,8 +27,8 @@ _PLACE = rf"(?P<place>@{_STAGE_NAME}(?:/[\w.=% -]+)*/?)"
 _TABLE = rf"(?P<table>{NAME})"
 
 
-def statement(query: str, params: Sequence[Any] = ()) -> Callable[["Session"], pa.Table]:
-    """Return what carries out a statement.
+def statement(query: str, params: Sequence[Any] | None = ()) -> Callable[["Session"], pa.Table]:
+    """Return what carries out a statement; `params` None: nobody knows them yet.
 
     Raises:
         InputError: It is none of those that are known.
