@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import textwrap
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -42,6 +43,7 @@ sys.exit(int(sys.argv[2]))
 """
 ENTRY = """
 import sys
+import time
 started = []
 
 def init():
@@ -278,6 +280,15 @@ def test_of_many_values_each_is_the_metric_and_the_list_is_written_now_and_then(
     assert [call["loss"] for call in reported if call["loss"] not in lists] == [*range(2_000)]
     assert lists[-1] == [*range(2_000)]
     assert len(lists) < 20
+
+
+def test_many_rows_of_a_script_become_a_table_now_and_then(reported):
+    run, began = Run.get_context(), time.process_time()
+    for step in range(20_000):
+        run.log_row("point", x=step)
+    run.flush()
+    assert reported[-1] == {"point": {"x": [*range(20_000)]}}
+    assert time.process_time() - began < 5, "a table for each row takes half a minute"
 
 
 def test_calls_take_the_arguments_that_the_table_of_names_has():

@@ -2,7 +2,8 @@
 
 import atexit
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -41,8 +42,8 @@ class ScriptRun:
     # Of the whole process: a script may ask for its context at each value.
     _logged: ClassVar[dict[str, list[Any]]] = {}
     """All values, by name."""
-    _unwritten: ClassVar[dict[str, Any]] = {}
-    """What is to be written of names with several. All of them go to one file each time."""
+    _unwritten: ClassVar[dict[str, Callable[[], Any]]] = {}
+    """What makes what is to be written of names with several. All go to one file each time."""
     _written_at: ClassVar[float] = -WRITTEN_EACH_S
 
     def __init__(self) -> None:
@@ -52,20 +53,19 @@ class ScriptRun:
         """Log a number or a text; outside a run it is printed."""
         del description
         values = self._with(name, [value])
-        self._report(name, value, values if len(values) > 1 else value)
+        self._report(name, value, (lambda: values) if len(values) > 1 else None)
 
     def log_list(self, name: str, value: Sequence[Any], description: str = "") -> None:
         """Log the values of a list, behind those that the name has."""
         del description
-        self._report(name, value, self._with(name, value))
+        values = self._with(name, value)
+        self._report(name, value, lambda: values)
 
     def log_row(self, name: str, description: str | None = None, **columns: Any) -> None:
         """Log a row of named values."""
         del description
         rows = self._with(name, [columns])
-        names = dict.fromkeys(column for row in rows for column in row)
-        table = {column: [row.get(column) for row in rows] for column in names}
-        self._report(name, columns, table if len(rows) > 1 else columns)
+        self._report(name, columns, partial(_table, rows) if len(rows) > 1 else None)
 
     def _with(self, name: str, values: Iterable[Any]) -> list[Any]:
         """Return all values of a name, of which these are new."""
@@ -82,20 +82,26 @@ class ScriptRun:
         """Have what was logged written."""
         del timeout_seconds
         if cls._unwritten:
-            get_context().report(**cls._unwritten)
+            get_context().report(**{name: made() for name, made in cls._unwritten.items()})
             cls._unwritten.clear()
             ScriptRun._written_at = time.monotonic()
 
-    def _report(self, name: str, new: Any, all_of_it: Any) -> None:
+    def _report(self, name: str, new: Any, all_of_it: Callable[[], Any] | None) -> None:
+        """Tell a value; `all_of_it` None: it is the only one."""
         if not self._is_of_run:
             print(f"{name}: {new}")  # noqa: T201 (as theirs does outside a run)
             return
-        if new is all_of_it or isinstance(new, Number):
+        if all_of_it is None or isinstance(new, Number):
             get_context().report(**{name: new})
-        if new is not all_of_it:
+        if all_of_it is not None:
             self._unwritten[name] = all_of_it
             if time.monotonic() - self._written_at >= WRITTEN_EACH_S:
                 self.flush()
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    names = dict.fromkeys(column for row in rows for column in row)
+    return {column: [row.get(column) for row in rows] for column in names}
 
 
 atexit.register(ScriptRun.flush)
