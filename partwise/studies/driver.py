@@ -268,7 +268,7 @@ class StudyDriver:
     def _receive(self, number: int, future: Any) -> None:
         """Take the receipt of a trial; begin it again where its worker died."""
         self._running.discard(number)
-        options = self._spec.execution.options
+        receipt: TrialReceipt | None = None
         try:
             # Its worker may be stopped just now, with the receipt in its memory.
             receipt = result_of(future)
@@ -276,7 +276,6 @@ class StudyDriver:
             # No trial is to blame, and others would meet the same.
             self._log.warning("trial %d did not come to its end: %s", number, error)
             self.stop(Stop(RunStatus.FAILURE, str(error)))
-            receipt = None
         except Exception as error:
             if is_cut_off(error):
                 await_reconnection(self._client, is_over=lambda: self.stopped)
@@ -284,19 +283,19 @@ class StudyDriver:
             else:
                 self._failures[number] += 1
             reason = storable_start(f"{type(error).__name__}: {error}".removesuffix(": "), 500)
-            if self._failures[number] < options.max_shard_starts and not self.stopped:
+            most = self._spec.execution.options.max_shard_starts
+            if self._failures[number] < most and not self.stopped:
                 self._log.info("trial %d is begun again: %s", number, reason)
                 self._submit(number)
                 return
             self._log.warning("trial %d did not come to its end: %s", number, reason)
             self._end.lost[number] = reason
-            receipt = None
         assigned = self._assigned.pop(number)
         if receipt is None:
+            status = PartitionStatus.INTERNAL_ERROR
             if number not in self._end.lost:
+                status = PartitionStatus.CANCELLED
                 self._end.interrupted = (*self._end.interrupted, number)
-            is_lost = number in self._end.lost
-            status = PartitionStatus.INTERNAL_ERROR if is_lost else PartitionStatus.CANCELLED
             self._counts[status.value] += 1
             self._search.tell(number, assigned.record, PartitionStatus.FAILED)
             self._count_failure(None)
