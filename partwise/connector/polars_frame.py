@@ -17,7 +17,9 @@ _OFFSET = re.compile(r"tz=[+-]").search
 
 
 def _is_beyond_polars(kind: pa.DataType) -> bool:
-    """Tell decimals of a negative scale and lists that are all empty."""
+    """Tell decimals of a negative scale, and lists and bytes that are all empty."""
+    if pa.types.is_fixed_size_binary(kind):
+        return bool(kind.byte_width == 0)
     if pa.types.is_fixed_size_list(kind):
         return bool(kind.list_size == 0)
     return bool(pa.types.is_decimal(kind) and kind.scale < 0)

@@ -181,6 +181,7 @@ def test_polars_has_the_same_values(name, nulls):
         pa.decimal256(50, 2),
         pa.decimal128(5, -2),
         pa.list_(pa.float32(), 0),
+        pa.binary(0),
         pa.month_day_nano_interval(),
         pa.list_view(pa.int64()),
         pa.list_(pa.list_view(pa.int64())),
