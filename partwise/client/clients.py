@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from contextlib import closing
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from partwise.client.exchange import (
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from partwise.tables.keys.partition_keys import Key
 
 _URL = re.compile(r"https?://[^/@?#\s]+/([^?#\s]*/)?predict/[^/?#\s]+")
-
 
 _LONGEST_S = 1_000_000_000
 """Sockets wait for up to 292 years, and not without an end."""
@@ -59,15 +59,14 @@ class _Settings:
                 "api_key is empty, or has characters that a header cannot have, such as the end of "
                 "a line: strip it."
             )
-        in_time = isinstance(timeout_s, int | float) and 0 < timeout_s <= _LONGEST_S
-        if not (in_time and isinstance(retries, int) and retries >= 0):
+        self._timeout_s = float(timeout_s) if isinstance(timeout_s, Real) else 0.0
+        self._retries = int(retries) if isinstance(retries, Integral) else -1
+        if not 0 < self._timeout_s <= _LONGEST_S or self._retries < 0:
             raise InputError(
                 f"timeout_s is {timeout_s} and retries {retries}: give seconds above 0, up to "
                 f"{_LONGEST_S:,}, and 0 or more retries."
             )
         self.url = url
-        self._timeout_s: float = timeout_s
-        self._retries: int = retries
         self._headers = {"accept": ARROW}
         if api_key is not None:
             self._headers["authorization"] = f"Bearer {api_key}"

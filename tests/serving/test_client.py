@@ -256,6 +256,10 @@ def test_a_time_that_no_socket_waits_for_is_refused(given):
         Client("http://127.0.0.1:80/predict/a", **given)
 
 
+def test_settings_of_a_client_may_be_numbers_of_numpy():
+    Client("http://127.0.0.1:80/predict/a", timeout_s=np.float32(2.5), retries=np.int64(2))
+
+
 class Answers:
     """An app with a list of answers; the last one stands for all that follow."""
 
