@@ -151,6 +151,20 @@ def test_a_connection_that_is_lost_is_told_at_once(client) -> None:
             watch.look()
 
 
+def test_a_connection_that_is_closed_after_a_silence_may_come_back(client, monkeypatch) -> None:
+    """As where a network is cut for 20 s, and closes what is left of it at the end."""
+    monkeypatch.setattr(cluster_watch, "RECONNECT_S", 0.3)
+    with ClusterWatch(client, "run") as watch:
+        client.hangs = True
+        for _ in range(5):
+            time.sleep(0.1)
+            watch.look()
+        client.status = "connecting"
+        watch.look()
+        with pytest.raises(ClusterError, match=r"is lost \(connecting\)"):
+            look_until(watch)
+
+
 def look_until(watch: ClusterWatch) -> None:
     with contextlib.suppress(AssertionError):
         wait_for(watch.look, "it gives up", timeout_s=10)

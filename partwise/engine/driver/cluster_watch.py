@@ -48,7 +48,7 @@ class ClusterWatch:
         self._error: ClusterError | None = None
         self._workers: dict[str, dict[str, Any]] = {}
         self._asked_at = 0.0
-        self._last_worker = self._answered = time.monotonic()
+        self._last_worker = self._answered = self._connected_at = time.monotonic()
         self._watched_s = 0.0
         self._heard: dict[str, tuple[float, float]] = {}
         self._let_go: set[str] = set()
@@ -73,8 +73,10 @@ class ClusterWatch:
             ClusterError: It is gone, and not back within some seconds; its scheduler is another
                 one, or has not answered for half a minute; or it has had no worker for two minutes.
         """
-        status = self._client.status
-        if status == "connecting" and time.monotonic() - self._answered < RECONNECT_S:
+        status, now = self._client.status, time.monotonic()
+        if status == "running":
+            self._connected_at = now
+        if status == "connecting" and now - max(self._connected_at, self._answered) < RECONNECT_S:
             return
         if status != "running":
             raise ClusterError(
