@@ -27,7 +27,7 @@ from partwise.tasks.steps import run_logger
 FIRST_LINE_S = 10.0
 LONGEST_PAUSE_S = 320.0
 MOST_KINDS = 20
-"""Kinds of failures that are shown one by one."""
+"""Kinds of failures, and of remarks, that are shown one by one."""
 
 
 class TerminalBar:
@@ -83,23 +83,24 @@ class Lines:
         )
 
 
-class FailureLines:
-    """A line of a log for each kind of failure, when it is first seen."""
+class KindLines:
+    """A line of a log for each kind of failure, and of remark on partitions, when first seen."""
 
     def __init__(self, logger: Logger, run_id: str) -> None:
         self._logger = logger
         self._run_id = run_id
-        self._seen: set[str] = set()
+        self._failures: set[str] = set()
+        self._remarks: set[str] = set()
 
     def update(self, progress: Progress, news: ShardProgress) -> None:  # noqa: ARG002 (the protocol)
-        """Write a line for each failure of a new kind."""
+        """Write a line for each failure or remark of a new kind."""
         for failure in news.failures:
-            if failure.fingerprint in self._seen or len(self._seen) > MOST_KINDS:
+            if failure.fingerprint in self._failures or len(self._failures) > MOST_KINDS:
                 continue
-            self._seen.add(failure.fingerprint)
-            if len(self._seen) > MOST_KINDS:
+            self._failures.add(failure.fingerprint)
+            if len(self._failures) > MOST_KINDS:
                 self._logger.warning("Run %s: more kinds of failures follow.", self._run_id)
-                return
+                continue
             self._logger.warning(
                 "Run %s: partition %s failed: %s: %s",
                 self._run_id,
@@ -107,22 +108,10 @@ class FailureLines:
                 failure.error_type,
                 " ".join(failure.message.split())[:300],
             )
-
-
-class RemarkLines:
-    """A line of a log for each remark on partitions, the first time."""
-
-    def __init__(self, logger: Logger, run_id: str) -> None:
-        self._logger = logger
-        self._run_id = run_id
-        self._seen: set[str] = set()
-
-    def update(self, progress: Progress, news: ShardProgress) -> None:  # noqa: ARG002 (the protocol)
-        """Write a line for each new kind."""
         for remark in news.remarks:
-            if remark.kind in self._seen or len(self._seen) >= MOST_KINDS:
+            if remark.kind in self._remarks or len(self._remarks) >= MOST_KINDS:
                 continue
-            self._seen.add(remark.kind)
+            self._remarks.add(remark.kind)
             text = " ".join(remark.text.split())
             self._logger.warning("Run %s: partition %s %s", self._run_id, remark.sample, text)
 
@@ -155,7 +144,7 @@ def told_every(interval_s: float, run_id: str, describe: Callable[[], str]) -> I
 def listeners(run_id: str, partitions: int) -> Iterator[list[ProgressListener]]:
     """Give whoever is to hear of a run's progress: Prefect's UI, the log, a bar in a terminal."""
     logger = run_logger()
-    chosen: list[ProgressListener] = [FailureLines(logger, run_id), RemarkLines(logger, run_id)]
+    chosen: list[ProgressListener] = [KindLines(logger, run_id)]
     with ExitStack() as stack:
         if not is_direct():
             from prefect.runtime import flow_run

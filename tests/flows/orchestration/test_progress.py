@@ -4,7 +4,7 @@ import logging
 
 from partwise.engine.assignment import Remark, ShardProgress
 from partwise.engine.driver.shards import Progress
-from partwise.flows.orchestration.progress import Lines, RemarkLines
+from partwise.flows.orchestration.progress import KindLines, Lines
 
 
 def test_lines_come_after_pauses_that_double(caplog) -> None:
@@ -34,7 +34,7 @@ def test_a_line_says_how_many_are_finished_and_failed(caplog) -> None:
 
 
 def test_a_remark_is_written_once(caplog) -> None:
-    lines = RemarkLines(logging.getLogger("test"), "r")
+    lines = KindLines(logging.getLogger("test"), "r")
     remark = Remark(kind="k", text="left its process changed: it replaced numpy.mean", sample="a")
     for shard in range(3):
         news = ShardProgress(execution="e", shard=shard, remarks=(remark,))
