@@ -376,7 +376,7 @@ def flow_runs_at_work(services: Services) -> dict[str, list[psutil.Process]]:
     return found
 
 
-def end_worker(services: Services, timeout_s: float = WORKER_STOP_S) -> set[str]:
+def end_worker(services: Services) -> set[str]:
     """End the worker and its flow runs: they may cancel their work first, then they are killed.
 
     Returned are the IDs of the flow runs that were at work, whether they ended in order or not.
@@ -387,21 +387,21 @@ def end_worker(services: Services, timeout_s: float = WORKER_STOP_S) -> set[str]
         with suppress(psutil.Error):
             process.suspend()
     try:
-        seen = _end_flow_runs(services, timeout_s)
+        seen = _end_flow_runs(services)
     finally:
         for process in first:
             with suppress(psutil.Error):
                 # In this order: it meets the signal before it can take another flow run.
                 process.terminate()
                 process.resume()
-    _await_end(services, "worker", SERVICE_STOP_S)
+    _await_end(services, "worker")
     return seen
 
 
-def _end_flow_runs(services: Services, timeout_s: float) -> set[str]:
+def _end_flow_runs(services: Services) -> set[str]:
     seen: set[str] = set()
     asked: set[int] = set()
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + WORKER_STOP_S
     while flow_runs := flow_runs_at_work(services):
         seen |= flow_runs.keys()
         for processes in flow_runs.values():
@@ -424,12 +424,12 @@ def end_server(services: Services, role: Role = "server") -> None:
     for process in _first(services, role):
         with suppress(psutil.Error):
             process.terminate()
-    _await_end(services, role, SERVICE_STOP_S)
+    _await_end(services, role)
 
 
-def _await_end(services: Services, role: Role, timeout_s: float) -> None:
+def _await_end(services: Services, role: Role) -> None:
     """Wait until a service and all that it started is gone; kill what is left of it."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + SERVICE_STOP_S
     while processes := services.processes(role):
         # Once its first process has gone, nobody ends the others in order.
         if time.monotonic() > deadline or not services.is_alive(role):

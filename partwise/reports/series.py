@@ -208,7 +208,7 @@ def _points(x: np.ndarray, y: np.ndarray) -> str:
     return " ".join(f"{a:g},{b:g}" for a, b in zip(x, y.round(2), strict=True))
 
 
-def _time_ticks(scale: Scale, most: int = 4) -> list[Tick]:
+def _time_ticks(scale: Scale) -> list[Tick]:
     """Return ticks at the ends of an axis of seconds since 1970, and between them."""
     has_days = scale.high - scale.low > 2 * 86_400
 
@@ -217,4 +217,4 @@ def _time_ticks(scale: Scale, most: int = 4) -> list[Tick]:
         day, _, clock = str(np.datetime64(math.floor(value), "s")).partition("T")
         return day if has_days else f"{day[-5:]} {clock[:5]}"
 
-    return scale.label(np.linspace(scale.low, scale.high, most), text)
+    return scale.label(np.linspace(scale.low, scale.high, 4), text)
