@@ -53,13 +53,11 @@ class _Cleaner(ast.NodeTransformer):
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         return self._body(node, in_class=True)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         node.returns = None
         return self._body(node, in_class=False)
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        node.returns = None
-        return self._body(node, in_class=False)
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 (a name that ast gives)
 
     def visit_arg(self, node: ast.arg) -> ast.AST:
         node.annotation = None
