@@ -56,13 +56,10 @@ class ScoredTrainer:
             return splits
         rounds = int(context.params.get("rounds") or self.trainer.rounds)
 
-        def report_round(number: int, value: float) -> None:
-            context.report(step=number, metric=value)
+        def report(step: int, value: float) -> None:
+            context.report(step=step, metric=value)
 
-        def report_window(place: int, value: float) -> None:
-            context.report(step=place, metric=value)
-
-        watch = Watch(every=max(1, -(-rounds // MOST_REPORTS)), report=report_round)
+        watch = Watch(every=max(1, -(-rounds // MOST_REPORTS)), report=report)
         season = getattr(self.evaluation, "season", 1)
         question = Question(splits=splits, metric=metric, season=season)
         scored = score(
@@ -70,7 +67,7 @@ class ScoredTrainer:
             splits,
             metric,
             season=season,
-            on_window=report_window,
+            on_window=report,
             # The steps of a trial are either rounds or windows.
             watch=watch if len(splits) == 1 else None,
         )
