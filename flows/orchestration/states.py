@@ -64,5 +64,5 @@ def unexpected(error: Exception) -> State[Any]:
     """
     failure = describe_error(error)
     get_run_logger().error("Encountered exception during execution:\n%s", failure.traceback)
-    message = f"Flow run encountered an exception: {failure.error_type}: {failure.message}"
+    message = f"Flow run encountered an exception: {failure.summary}"
     return Failed(message=message, data=error)

@@ -29,6 +29,11 @@ class Failure:
     """Whether a second attempt would come to the same."""
     traceback: str = ""
 
+    @property
+    def summary(self) -> str:
+        """Type and message."""
+        return f"{self.error_type}: {self.message}"
+
 
 def fingerprint_failure(*parts: str) -> str:
     """Return 12 hex digits by which equal failures are one group."""

@@ -17,7 +17,7 @@ from partwise.gangs.events import GangEvent, GangListener
 from partwise.gangs.placement import replace_lost
 from partwise.gangs.resume_point import begin_attempt
 from partwise.gangs.spec import GangSpec, RankEnd
-from partwise.gangs.verdict import choose_guilty, is_consequence, summarize
+from partwise.gangs.verdict import choose_guilty, is_consequence
 from partwise.outcomes import PartitionStatus, Stop
 from partwise.runs.bundle import LOG_FILENAME, StoredArtifact
 from partwise.runs.documents import run_path
@@ -172,7 +172,7 @@ def _without_consequence(end: RankEnd, reason: str) -> RankEnd:
 
     What it raised tells nobody anything, and stands in its log.
     """
-    if end.failure is None or not is_consequence(summarize(end.failure)):
+    if end.failure is None or not is_consequence(end.failure.summary):
         return end
     return replace(end, status=PartitionStatus.CANCELLED, failure=None, reason=reason)
 

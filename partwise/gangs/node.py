@@ -31,7 +31,6 @@ from partwise.gangs.ports import reserve_port
 from partwise.gangs.rank_process import RankProcess
 from partwise.gangs.rank_settings import RankSettings
 from partwise.gangs.spec import GangSpec, RankEnd
-from partwise.gangs.verdict import summarize
 from partwise.outcomes import PartitionStatus
 from partwise.peers import family_of
 from partwise.processes.warm_server import Preloaded
@@ -404,7 +403,7 @@ class _NodeRun:
                 continue
             self._told.add(rank.rank)
             failure = rank.failure(rank.outcome())
-            error = summarize(failure) if failure else ""
+            error = failure.summary if failure else ""
             self._tell("ended", rank=rank.rank, exit_code=rank.exit_code, error=error)
 
     def _collect(self) -> NodeEnd:

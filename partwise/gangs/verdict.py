@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 
-from partwise.engine.failures import Failure
 from partwise.errors import PeerLostError
 from partwise.gangs.spec import RankEnd
 from partwise.outcomes import PartitionStatus
@@ -33,7 +32,7 @@ _CONSEQUENCES = re.compile(
 def is_consequence(error: str) -> bool:
     """Whether a rank failed as ranks do when another one has ended.
 
-    `error` is type and message, as `summarize` gives them.
+    `error` is the summary of its failure.
     """
     if error.startswith(_PEER_LOST):
         return True
@@ -42,11 +41,6 @@ def is_consequence(error: str) -> bool:
     if re.search(r"SIG(KILL|SEGV|BUS|ILL|FPE)", error.partition("\n")[0]):
         return False
     return _CONSEQUENCES.search(error) is not None
-
-
-def summarize(failure: Failure) -> str:
-    """Return type and message of a failure."""
-    return f"{failure.error_type}: {failure.message}"
 
 
 def choose_guilty(ends: Sequence[RankEnd], order: Sequence[int] = ()) -> RankEnd | None:
@@ -59,7 +53,7 @@ def choose_guilty(ends: Sequence[RankEnd], order: Sequence[int] = ()) -> RankEnd
 
     def rate(end: RankEnd) -> tuple[bool, bool, int, int]:
         was_ended = end.status == PartitionStatus.CANCELLED
-        is_victim = end.failure is not None and is_consequence(summarize(end.failure))
+        is_victim = end.failure is not None and is_consequence(end.failure.summary)
         return was_ended, is_victim, places.get(end.rank, len(ends)), end.rank
 
     return min(failed, key=rate, default=None)

@@ -20,13 +20,12 @@ _OF_GPUS = ("cuda", "cudnn", "cublas", "nvidia")
 
 def lacks_gpu_memory(failure: Failure) -> bool:
     """Whether a failure says that a GPU has no memory left."""
-    text = _text(failure)
-    return any(words in text for words in _SPENT)
+    return any(words in failure.summary for words in _SPENT)
 
 
 def concerns_gpu(failure: Failure) -> bool:
     """Whether a failure speaks of a GPU, which a process may be unable to use from then on."""
-    text = _text(failure).lower()
+    text = failure.summary.lower()
     return lacks_gpu_memory(failure) or any(word in text for word in _OF_GPUS)
 
 
@@ -40,7 +39,3 @@ def free_gpu_memory() -> None:
     with suppress(Exception):
         if cupy is not None:
             cupy.get_default_memory_pool().free_all_blocks()
-
-
-def _text(failure: Failure) -> str:
-    return f"{failure.error_type}: {failure.message}"
