@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from partwise.blocks.key_pairs import check_key_pair
+from partwise.blocks import bucket_fields
 from partwise.blocks.named_fields import BlockType, NamedFields
 
 _LOGO = "sqlalchemy"
@@ -75,30 +75,20 @@ class FilesBlock(NamedFields):
         description='How Excel workbooks are read, such as {"sheet": "2026"}: the words of '
         "partwise.ExcelOptions.",
     )
-    endpoint_url: str | None = Field(
-        default=None,
-        title="Endpoint URL",
-        description="The address of a service that speaks S3 but is not Amazon's own.",
-    )
-    region: str | None = Field(default=None, description="The region of the bucket.")
+    endpoint_url: str | None = bucket_fields.ENDPOINT_URL
+    region: str | None = bucket_fields.REGION
     profile: str | None = Field(
         default=None,
         description="The profile in the workers' own credentials file that opens the bucket.",
     )
-    access_key_id: SecretStr | None = Field(
-        default=None,
-        title="Access key ID",
-        description="The public half of an access key. Empty: what the workers' environment has.",
-    )
-    secret_access_key: SecretStr | None = Field(
-        default=None,
-        title="Secret access key",
-        description="The secret half of an access key. Given exactly when the key ID is.",
-    )
+    access_key_id: SecretStr | None = bucket_fields.ACCESS_KEY_ID
+    secret_access_key: SecretStr | None = bucket_fields.SECRET_ACCESS_KEY
 
     @model_validator(mode="after")
     def _keys_come_in_pairs(self) -> "FilesBlock":
-        check_key_pair(self.access_key_id, self.secret_access_key, "files-block/sales")
+        bucket_fields.check_key_pair(
+            self.access_key_id, self.secret_access_key, "files-block/sales"
+        )
         return self
 
 

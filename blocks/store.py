@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pydantic import Field, SecretStr, model_validator
 
-from partwise.blocks.key_pairs import check_key_pair
+from partwise.blocks import bucket_fields
 from partwise.blocks.named_fields import BlockType, NamedFields
 
 
@@ -45,26 +45,14 @@ class StoreBlock(NamedFields):
             "A folder, or a URL such as s3://bucket/folder, gs://bucket/folder or az://container."
         ),
     )
-    endpoint_url: str | None = Field(
-        default=None,
-        title="Endpoint URL",
-        description="The address of a service that speaks S3 but is not Amazon's own.",
-    )
-    region: str | None = Field(default=None, description="The region of the bucket.")
+    endpoint_url: str | None = bucket_fields.ENDPOINT_URL
+    region: str | None = bucket_fields.REGION
     profile: str | None = Field(
         default=None,
         description="The profile in the workers' own credentials file that opens the store.",
     )
-    access_key_id: SecretStr | None = Field(
-        default=None,
-        title="Access key ID",
-        description="The public half of an access key. Empty: what the workers' environment has.",
-    )
-    secret_access_key: SecretStr | None = Field(
-        default=None,
-        title="Secret access key",
-        description="The secret half of an access key. Given exactly when the key ID is.",
-    )
+    access_key_id: SecretStr | None = bucket_fields.ACCESS_KEY_ID
+    secret_access_key: SecretStr | None = bucket_fields.SECRET_ACCESS_KEY
 
     signing_keys: SecretStr | None = Field(
         default=None,
@@ -77,5 +65,5 @@ class StoreBlock(NamedFields):
 
     @model_validator(mode="after")
     def _keys_come_in_pairs(self) -> "StoreBlock":
-        check_key_pair(self.access_key_id, self.secret_access_key, "store-block/prod")
+        bucket_fields.check_key_pair(self.access_key_id, self.secret_access_key, "store-block/prod")
         return self

@@ -1,6 +1,25 @@
-"""Access keys of a bucket in the fields of a block."""
+"""The fields by which a block reaches a bucket, and its access keys among them."""
 
-from pydantic import SecretStr
+from typing import Any
+
+from pydantic import Field, SecretStr
+
+ENDPOINT_URL: Any = Field(
+    default=None,
+    title="Endpoint URL",
+    description="The address of a service that speaks S3 but is not Amazon's own.",
+)
+REGION: Any = Field(default=None, description="The region of the bucket.")
+ACCESS_KEY_ID: Any = Field(
+    default=None,
+    title="Access key ID",
+    description="The public half of an access key. Empty: what the workers' environment has.",
+)
+SECRET_ACCESS_KEY: Any = Field(
+    default=None,
+    title="Secret access key",
+    description="The secret half of an access key. Given exactly when the key ID is.",
+)
 
 
 def check_key_pair(
