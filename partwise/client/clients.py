@@ -142,15 +142,15 @@ class Client(_Settings):
         try:
             response = self._http.send(self._request(self._http, body, timeout_s), stream=True)
             with closing(response):
-                content = b""
+                parts = []
                 for part in response.iter_bytes():
-                    content += part
+                    parts.append(part)
                     # The timeout of httpx is that of each part.
                     if time.monotonic() > deadline:
                         return late()
         except _httpx().HTTPError as error:
             return self._failed(error)
-        return _response(response, content)
+        return _response(response, b"".join(parts))
 
     def close(self) -> None:
         """Close the connections."""

@@ -3,10 +3,12 @@ import datetime as dt
 import json
 import socket
 import threading
+import time
 from contextlib import contextmanager
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
+import httpx
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -258,6 +260,18 @@ def test_a_time_that_no_socket_waits_for_is_refused(given):
 
 def test_settings_of_a_client_may_be_numbers_of_numpy():
     Client("http://127.0.0.1:80/predict/a", timeout_s=np.float32(2.5), retries=np.int64(2))
+
+
+def test_a_large_answer_is_put_together_once() -> None:
+    parts = [bytes(65_536)] * 640
+    began = time.process_time()
+    with Client("http://127.0.0.1:80/predict/a") as client:
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, content=iter(parts)))
+        client._http = httpx.Client(transport=transport)
+        outcome = client._send(body_of([{"x": 1}], "a", None, "fail", "fail"), 60)
+    assert isinstance(outcome, Response)
+    assert outcome.content == b"".join(parts)
+    assert time.process_time() - began < 2, "each part copies all before it"
 
 
 class Answers:
