@@ -24,6 +24,7 @@ from partwise.serving.questions import Values
 from partwise.tables.calendar import SEPARATOR, zones_among
 from partwise.tables.classes import classes_among
 from partwise.tables.column_names import names_in_words
+from partwise.tables.dictionaries import decoded_column
 from partwise.trainers.predict import default_predict
 
 _OVERHEAD_BYTES = 64 * 1024
@@ -150,7 +151,7 @@ def _outputs(outcome: Any) -> dict[str, np.ndarray]:
 def _array(column: pa.ChunkedArray) -> np.ndarray:
     if pa.types.is_dictionary(column.type):
         # Arrow (26.0) would give a null the value of another row.
-        column = column.cast(column.type.value_type)
+        column = decoded_column(column)
     values: np.ndarray = column.to_numpy()
     return values
 

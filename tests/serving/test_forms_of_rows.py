@@ -131,3 +131,17 @@ def test_a_category_that_a_model_does_not_predict_is_none():
     served = ServedModel(Labels(), None, 0)
     found = served.predict({"x": ["low", "middle", "mid"]}, 3)
     assert found["prediction"].tolist() == ["low", None, "mid"]
+
+
+class PolarsLabels:
+    """A model of somebody's own that predicts a frame of polars."""
+
+    feature_names_in_ = ("x",)
+
+    def predict(self, frame: pd.DataFrame) -> pl.DataFrame:
+        return pl.DataFrame({"size": pl.Series(frame["x"], dtype=pl.Categorical)})
+
+
+def test_categories_of_polars_are_predicted_as_their_texts():
+    found = ServedModel(PolarsLabels(), None, 0).predict({"x": ["low", "mid", None]}, 3)
+    assert found["size"].tolist() == ["low", "mid", None]
