@@ -15,7 +15,7 @@ from partwise.form_schema import for_forms
 from partwise.outcomes import Skip
 from partwise.settings import Settings, kind_field
 from partwise.tables.column_names import columns_there
-from partwise.tables.dictionaries import comparable
+from partwise.tables.sorting import groupable
 
 
 class CrossValidation(Settings):
@@ -74,12 +74,7 @@ class CrossValidation(Settings):
         codes, count = np.arange(table.num_rows), table.num_rows
         if self.group is not None:
             # Without a dictionary, whose values that no row has would count as groups.
-            column = comparable(table.column(self.group)).combine_chunks()
-            if isinstance(column, pa.ExtensionArray):  # such as of UUIDs
-                column = column.storage
-            if pa.types.is_floating(column.type):
-                # 0.0 is equal to -0.0, and another value for Arrow.
-                column = pc.add(column.cast(pa.float64()), 0.0)
+            column = groupable(table.column(self.group))
             encoded = pc.dictionary_encode(column, null_encoding="encode")
             codes, count = encoded.indices.to_numpy(), len(encoded.dictionary)
         folds = min(self.folds, count)

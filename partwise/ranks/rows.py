@@ -23,7 +23,8 @@ from partwise.ranks.gathering import gather_tables
 from partwise.ranks.protocols import Exchange
 from partwise.sources.fragments import Fragment, Selection
 from partwise.tables.column_names import columns_there
-from partwise.tables.dictionaries import ColumnStorage, plain_storage
+from partwise.tables.dictionaries import ColumnStorage
+from partwise.tables.sorting import groupable
 
 _NEAR_A_BORDER = 0.05
 """Of a share: so far a border may be moved to the end of a fragment."""
@@ -296,13 +297,18 @@ def _group_ends(share: SpooledShare, group: str, name: str) -> pa.Table:
     Returns:
         One row with the columns start, stop, head, first and last; none for a share without rows.
     """
+    own = share.schema.field(group).type
     # As plain values, since the dictionaries of ranks differ.
-    kind = plain_storage(share.schema.field(group).type)
+    kind = groupable(pa.chunked_array([], own)).type
+    if pa.types.is_nested(kind):
+        raise ColumnError(
+            f"The group {group!r} of the rows {name!r} is {own}: give one of plain values."
+        )
     first: pa.Scalar | None = None
     last: pa.Scalar | None = None
     head, in_head, row = 0, True, share.first_row
     for batch in share.batches():
-        values = batch.column(group).cast(kind)
+        values = groupable(pa.chunked_array([batch.column(group)]))
         before = values[:1] if last is None else pa.array([last], kind)
         shifted = pa.concat_arrays([before, values[:-1]])
         # Null and NaN compare as false or null.

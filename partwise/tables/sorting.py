@@ -1,4 +1,4 @@
-"""Columns of any type whose values have an order, as Arrow (26.0) can sort them."""
+"""Columns of any type as Arrow (26.0) can sort them, or tell their values apart."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,3 +30,14 @@ def sortable(column: pa.ChunkedArray, what: str) -> pa.ChunkedArray:
     if pa.types.is_floating(column.type):
         return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     return column
+
+
+def groupable(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column of plain values such that those are equal to Arrow which are one value.
+
+    UUIDs are their bytes, and -0.0 is 0.0.
+    """
+    values = comparable(column).combine_chunks()
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    return pc.add(values.cast(pa.float64()), 0.0) if pa.types.is_floating(values.type) else values

@@ -119,6 +119,33 @@ def test_a_group_that_is_not_ascending_is_refused(tmp_path, groups, reason):
         )
 
 
+@pytest.mark.parametrize(
+    "groups",
+    [
+        pa.array([bytes(16)] * 2 + [b"b" * 16] * 4, pa.uuid()),
+        pa.array(np.array([1, 1, 2, 2, 2, 2], np.float16)),
+        pa.array([0.0, -0.0, 1.0, 1.0, 1.0, 1.0]),
+    ],
+    ids=["uuid", "half", "zeros"],
+)
+def test_a_group_may_be_of_any_plain_values(tmp_path, groups):
+    table = numbered(6).append_column("query", groups)
+
+    def read(context: RankContext):
+        return rows_of(context.share(group="query"))
+
+    found = run_rank_threads(2, read, {"train": fragments_of(table, [3])}, tmp_path)
+    assert found == [[0, 1, 2, 3, 4, 5], []]
+
+
+def test_a_group_of_lists_is_refused(tmp_path):
+    table = numbered(6).append_column("query", pa.array([[1]] * 6))
+    with pytest.raises(ColumnError, match="The group 'query' of the rows 'train' is list"):
+        run_rank_threads(
+            2, lambda c: c.share(group="query"), {"train": fragments_of(table)}, tmp_path
+        )
+
+
 def test_whole_groups_are_no_equal_shares(tmp_path):
     table = numbered(10).append_column("user", pa.array([0] * 3 + [1] * 4 + [2] * 3))
     source = {"train": fragments_of(table)}

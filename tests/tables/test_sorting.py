@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from partwise.errors import ColumnError
-from partwise.tables.sorting import sortable
+from partwise.tables.sorting import groupable, sortable
 
 DICTIONARY = pa.array(["b", "a", None, "c"]).dictionary_encode()
 ORDERED = pa.DictionaryArray.from_arrays([1, 0, None, 2], ["low", "high", "top"], ordered=True)
@@ -47,3 +47,20 @@ def test_what_has_an_order_is_put_in_it_with_what_is_missing_at_the_end(name):
 def test_what_has_no_order_is_refused(kind):
     with pytest.raises(ColumnError, match=r"^latest_by is .*, whose values have no order"):
         sortable(pa.chunked_array([pa.nulls(1, kind)]), "latest_by")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([bytes(16), bytes(16), b"b" * 16], pa.uuid()),
+        pa.array([0.0, -0.0, 1.0]),
+        pa.array(np.array([0.0, -0.0, 1.0], np.float16)),
+        pa.array(["a", "a", "b"], pa.string_view()),
+        pa.array(["a", "a", "b"]).dictionary_encode(),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_values_that_are_one_are_equal_where_rows_are_put_in_groups(values):
+    found = groupable(pa.chunked_array([values]))
+    assert pc.run_end_encode(found).run_ends.to_pylist() == [2, 3]
+    assert groupable(pa.chunked_array([], values.type)).type == found.type

@@ -24,6 +24,7 @@ from partwise.tables.column_types import is_number
 from partwise.tables.features import FeatureColumns, choose_features, numbers
 from partwise.tables.ipc_streams import table_bytes
 from partwise.tables.roles import marked_labels
+from partwise.tables.sorting import groupable
 from partwise.trainers.ranks.table import RankTable
 from partwise.trainers.ranks.xgboost_batches import LabelledBatches
 from partwise.trainers.ready.boosting import BoostingSettings
@@ -280,9 +281,7 @@ def named_function(name: str) -> Any:
 
 def _group_sizes(column: pa.ChunkedArray, places: np.ndarray | None) -> np.ndarray:
     """Return how many neighbouring rows are equal."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    runs = pa.compute.run_end_encode(column.combine_chunks()) if len(column) else None
+    runs = pa.compute.run_end_encode(groupable(column)) if len(column) else None
     ends = np.asarray(runs.run_ends) if runs is not None else np.zeros(0, np.int64)
     # How many labelled rows there are up to the end of each query.
     counted = ends if places is None else np.searchsorted(places, ends)
