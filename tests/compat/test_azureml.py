@@ -220,8 +220,21 @@ def test_variables_of_a_parallel_run_are_refused(given, tmp_path):
         ParallelRunStep("a", config, str(tmp_path)).arguments_of_map(Workspace())
 
 
-def test_what_a_configuration_does_not_know_cannot_be_set():
-    for settings, name in ((RunConfiguration(), "communicator"), (Environment(), "docker")):
+def test_what_a_configuration_does_not_know_cannot_be_set(tmp_path):
+    (tmp_path / "score.py").touch()
+    parallel = ParallelRunConfig(entry_script="score.py", source_directory=str(tmp_path))
+    for settings, name in (
+        (RunConfiguration(), "communicator"),
+        (Environment(), "docker"),
+        (CondaDependencies(), "conda_packages"),
+        (PyTorchConfiguration(), "process_count_per_node"),
+        (MpiConfiguration(), "process_count"),
+        (Mpi(), "process_count"),
+        (ScriptRunConfig(".", "train.py"), "environment"),
+        (parallel, "timeout"),
+        (ParallelRunStep("a", parallel, str(tmp_path)), "inputs_of_files"),
+        (PyTorch("."), "environment"),
+    ):
         with pytest.raises(AttributeError, match=f"has no attribute '{name}'"):
             setattr(settings, name, "Nccl")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from partwise.errors import InputError
 
 
-@dataclass
+@dataclass(slots=True)
 class CondaDependencies:
     """Packages of pip; those of conda stand in a file."""
 

@@ -8,7 +8,7 @@ from partwise.compat.azureml.core.environment import Environment
 from partwise.errors import InputError
 
 
-@dataclass
+@dataclass(slots=True)
 class PyTorchConfiguration:
     """Processes that find each other by the variables of torch; `process_count` is that of all."""
 
@@ -31,7 +31,7 @@ class PyTorchConfiguration:
         }
 
 
-@dataclass
+@dataclass(slots=True)
 class MpiConfiguration:
     """Processes of one job of Open MPI."""
 

@@ -1,5 +1,6 @@
 """A script, or a command, with its settings."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from partwise.calls.script import MONTH_S
@@ -9,6 +10,8 @@ from partwise.compat.azureml.core.workspace import Workspace
 from partwise.errors import InputError
 
 
+# By slots: `environment`, which is one of run_config, would be passed over where it is set here.
+@dataclass(init=False, slots=True)
 class ScriptRunConfig:
     """What `Experiment.submit` runs by `run_script`.
 
@@ -17,6 +20,15 @@ class ScriptRunConfig:
         >>> config.arguments_of_run(Workspace())["arguments"]
         ['--epochs', '3']
     """
+
+    source_directory: str | None
+    script: str | None
+    command: str | list[str] | None
+    arguments: list[Any]
+    run_config: RunConfiguration
+    distributed_job_config: Spread | None
+    resume_from: str | None
+    max_run_duration_seconds: float | None
 
     def __init__(
         self,

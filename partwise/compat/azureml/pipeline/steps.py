@@ -17,7 +17,7 @@ from partwise.errors import InputError
 MINI_BATCH = "mini_batch"
 
 
-@dataclass
+@dataclass(slots=True)
 class ParallelRunConfig:
     """The settings of a parallel run.
 
@@ -66,7 +66,7 @@ class ParallelRunConfig:
         )
 
 
-@dataclass
+@dataclass(slots=True)
 class ParallelRunStep:
     """What `Experiment.submit` runs by `map_partitions`.
 

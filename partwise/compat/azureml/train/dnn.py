@@ -9,6 +9,8 @@ from partwise.compat.azureml.train.estimator import Estimator
 class Mpi(MpiConfiguration):
     """Processes of one job of Open MPI; `node_count` is the estimator's."""
 
+    __slots__ = ()
+
 
 class Gloo:
     """Processes that exchange data by gloo."""
@@ -18,6 +20,6 @@ class Nccl:
     """Processes that exchange data by nccl."""
 
 
-@dataclass
+@dataclass(slots=True)
 class PyTorch(Estimator):
     """An estimator whose `framework_version` is torch's."""

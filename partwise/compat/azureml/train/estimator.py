@@ -14,7 +14,7 @@ from partwise.scripts.infrastructure import Infrastructure
 _PRIORITIES = {None: "dedicated", "dedicated": "dedicated", "lowpriority": "low"}
 
 
-@dataclass
+@dataclass(slots=True)
 class Estimator:
     """What `Experiment.submit` runs by `run_script`.
 
