@@ -285,6 +285,23 @@ def test_two_columns_of_one_name_are_no_answer(session: Session) -> None:
         answer(session, "select * from t join u on t.a = u.a")
 
 
+def test_a_frame_is_subtracted_by_the_places_of_its_columns(session: Session) -> None:
+    def kept(rows: list[Any], others: list[Any]) -> list[Any]:
+        frame, other = pa.table({"A": rows}), pa.table({"B": others})
+        return (
+            session.create_dataframe(frame.to_pandas())
+            .subtract(session.create_dataframe(other.to_pandas()))
+            .collect()
+        )
+
+    assert kept([[1], [2], [2]], [[1]]) == [([2],)]
+    assert kept([0.0, 1.0], [-0.0]) == [(1.0,)]
+    frame = session.create_dataframe([(1, 3), (2, 4)], schema=["A", "B"])
+    assert frame.subtract(session.create_dataframe([(1, 3)], schema=["B", "A"])).count() == 1
+    with pytest.raises(InputError, match=r"EXCEPT.* same number of result columns"):
+        frame.subtract(frame.select("A"))
+
+
 def test_frames_are_joined_and_put_together(session: Session) -> None:
     table, other = session.table("t").select("a", "x", '"b"'), session.table("u")
     assert [row.X for row in table.filter('x > 5 and "b" is not null').collect()] == [10]
