@@ -1,6 +1,5 @@
 """An environment on the machine where it is used: built once, shared by all processes there."""
 
-import errno
 import fcntl
 import hashlib
 import logging
@@ -32,6 +31,7 @@ from partwise.environments.resolved_environment import ResolvedEnvironment, pyth
 from partwise.environments.uv import UvError, run_uv
 from partwise.errors import EnvironmentBuildError
 from partwise.store.entry_locks import lock_entry
+from partwise.store.no_room import says_no_room
 
 logger = logging.getLogger(__name__)
 
@@ -152,8 +152,8 @@ def _build_with_uv(resolved: ResolvedEnvironment, tree: Path, lock: int) -> None
             inherited=(lock,),
         )
     except UvError as error:
-        is_full = os.strerror(errno.ENOSPC) in str(error)
-        advice = " Set PARTWISE_SCRATCH to a folder that has room." if is_full else ""
+        scratch = " Set PARTWISE_SCRATCH to a folder that has room."
+        advice = scratch if says_no_room(str(error)) else ""
         raise EnvironmentBuildError(
             f"The environment of {resolved.name} cannot be built on {socket.gethostname()}. "
             f"uv says: {error}{advice}"

@@ -14,12 +14,10 @@ from partwise.exports.protocol import ModelDescription, Tolerance
 from partwise.formatting import reason
 from partwise.models.export_options import ExportOptions
 from partwise.models.signature import Feature, Feeds, Signature, Tensor, feature_tensors, type_name
+from partwise.store.no_room import NO_ROOM
 
 TRIED_ROWS = (1, 2, 3)
 """A network is run on so many rows, to see which sizes follow their number."""
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""The errors of a disk that is full."""
 
 # Sums of products are taken in another order elsewhere. Of k terms the error grows as
 # sqrt(k) * eps (Higham & Mary 2019, doi:10.1137/18M1226312): eps is 6e-8 for single numbers, and
@@ -149,7 +147,7 @@ def refusing(what: str, advice: str = "") -> Iterator[None]:
     except (ExportRefusedError, MemoryError):
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
+        if isinstance(error, OSError) and error.errno in (*NO_ROOM, errno.EFBIG):
             raise
         raise ExportRefusedError(f"{what}: {reason(error)}{advice}") from error
 

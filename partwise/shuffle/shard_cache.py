@@ -13,7 +13,6 @@ again only where a key of this process signed it.
 """
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
@@ -36,6 +35,7 @@ from partwise.shuffle.shared_folder import Medium, SharedFolder
 from partwise.shuffle.write import Division
 from partwise.sources.descriptions import SourceDescription
 from partwise.store.entry_locks import lock_entry, lock_file, remove_unused
+from partwise.store.no_room import NO_ROOM
 from partwise.store.signing import seal, signer, unseal
 from partwise.store.store import Store
 from partwise.store.strict_json import parse_json
@@ -325,5 +325,4 @@ def _in_use(entry: Path) -> Iterator[None]:
 
 def is_disk_full(error: BaseException) -> bool:
     """Whether an error says that no room is left on a disk."""
-    number = getattr(error, "errno", None)
-    return number in (errno.ENOSPC, errno.EDQUOT) or isinstance(error, pa.ArrowCapacityError)
+    return getattr(error, "errno", None) in NO_ROOM or isinstance(error, pa.ArrowCapacityError)

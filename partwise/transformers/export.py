@@ -15,10 +15,10 @@ import numpy as np
 
 from partwise.choices import TransformersFormat
 from partwise.errors import CheckpointError, ExportMismatchError, InputError, StoreError
-from partwise.exports.networks import NO_ROOM
 from partwise.exports.proof.verdict import Verdict
 from partwise.models.serdes import SERDES
 from partwise.store.entry_locks import passing_folder
+from partwise.store.no_room import NO_ROOM
 from partwise.transformers.all_outputs import FORMATS_OF_ALL, with_all_outputs
 from partwise.transformers.attention import check_attention
 from partwise.transformers.capture import write_onnx
@@ -262,7 +262,7 @@ def writing(output: Path) -> Iterator[None]:
 
 
 _DISK_ERRORS = (
-    *NO_ROOM,
+    *(*NO_ROOM, errno.EFBIG),
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT),
     *(errno.EISDIR, errno.ENAMETOOLONG),
 )

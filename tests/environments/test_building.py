@@ -174,13 +174,16 @@ def test_a_wheel_that_is_another_one_by_now_is_refused(resolved, tmp_path) -> No
         open_environment(resolved)
 
 
-def test_a_full_disk_is_told_with_what_to_do(resolved, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    "said", ["No space left on device (os error 28)", "Disk quota exceeded (os error 122)"]
+)
+def test_a_full_disk_is_told_with_what_to_do(resolved, tmp_path, monkeypatch, said) -> None:
     """uv in this process's place says what uv says when a disk is full."""
     program = tmp_path / "uv-on-a-full-disk"
-    program.write_text("#!/bin/sh\necho 'No space left on device (os error 28)' >&2; exit 2\n")
+    program.write_text(f"#!/bin/sh\necho '{said}' >&2; exit 2\n")
     program.chmod(0o700)
     monkeypatch.setattr("uv.find_uv_bin", lambda: str(program))
-    with pytest.raises(EnvironmentBuildError, match=r"No space left.* PARTWISE_SCRATCH to"):
+    with pytest.raises(EnvironmentBuildError, match=rf"{said[:10]}.* PARTWISE_SCRATCH to"):
         open_environment(resolved)
     assert list_environments() == []
 

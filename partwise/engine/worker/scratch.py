@@ -9,7 +9,6 @@ folder of theirs in the place of a worker's, and so code in the place of what ch
 """
 
 import contextlib
-import errno
 import os
 import secrets
 import socket
@@ -17,10 +16,10 @@ import stat
 
 from partwise.errors import ScratchError
 from partwise.formatting import shortened, size
+from partwise.store.no_room import says_no_room
 
 ROOM_BYTES = 1 << 30
 """With less room, the error of a full disk is taken to be of the disk that the folder is on."""
-_FULL = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT))
 _PROBE_BYTES = 4096
 
 
@@ -56,7 +55,7 @@ def check_scratch(folder: str, message: str) -> None:
         ScratchError: The folder is full, broken or gone.
     """
     why = _write_probe(folder)
-    if why is None and any(text in message for text in _FULL):
+    if why is None and says_no_room(message):
         about = os.statvfs(folder)
         free = about.f_bavail * about.f_frsize
         if free < ROOM_BYTES:
