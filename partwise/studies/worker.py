@@ -39,7 +39,8 @@ _asked: dict[tuple[str, int, int], _Asked] = {}
 
 def load_rows(rows: StagedFile, store: Store, token: str) -> int:
     """Have the rows of a study on this machine, and return how many there are."""
-    return map_rows(_read_fragments(rows, store, token), token)[1]
+    with task_of(token, end_study):
+        return map_rows(_read_fragments(rows, store, token), token)[1]
 
 
 def _read_fragments(rows: StagedFile, store: Store, token: str) -> SourceFragments:
@@ -67,9 +68,9 @@ def run_trial(assignment: TrialAssignment) -> TrialReceipt | None:
 
     if assignment.rows is None:
         raise ClusterError("The trial has no rows here: a gang was to run it.")
-    with task_of(execution) as is_stopped, held_slot(execution, is_stopped) as gpus:
-        fragments = _read_fragments(assignment.rows, execution.store, execution.token)
-        path, count = map_rows(fragments, execution.token)
+    token = execution.token
+    with task_of(token, end_study) as is_stopped, held_slot(execution, is_stopped) as gpus:
+        path, count = map_rows(_read_fragments(assignment.rows, execution.store, token), token)
         run = TrialRun(
             assignment=assignment,
             host=DaskHost(worker),

@@ -1,7 +1,8 @@
 """Connections that are closed in runs of every kind, as by a proxy that is restarted.
 
 Two proxies stand before the scheduler of a cluster that stays: one for drivers, one for workers. A
-driver finds its scheduler again; a worker ends, and another one takes its place.
+driver finds its scheduler again; a worker ends, and another one takes its place. Some drivers are
+killed besides. On the workers, also on those that had nothing to do, nothing is left.
 """
 
 import shutil
@@ -19,6 +20,7 @@ import distributed
 import pytest
 
 from partwise.runs.run import Run
+from tests.chaos import impatient
 from tests.chaos.conftest import Experiment
 from tests.chaos.test_roles import KINDS, Quiet, Script, what_came_of_it
 from tests.chaos.training import wait_for
@@ -29,6 +31,8 @@ pytestmark = pytest.mark.slow
 
 
 WORKERS = 2
+KILLED = 0.25
+"""How many of the drivers are killed after the last closing."""
 REFUSED_S = 3.0
 """For so long connections are refused at most; a driver waits longer for its own."""
 
@@ -69,6 +73,10 @@ class Ground:
                 before = script.committed()
                 self.close(whose, refused_s)
                 closed[f"{whose} of {script.kind}"] += 1
+        if chance.random() < KILLED and process.poll() is None:
+            before = script.committed()
+            process.kill()
+            closed[f"killed {script.kind}"] += 1
         return closed, before
 
     def what_is_left(self) -> str:
@@ -86,7 +94,9 @@ class Ground:
 def ground(folder: Path) -> Iterator[Ground]:
     """Give a cluster for as long as a block lasts."""
     with (
-        own_cluster(folder, CHAOS_NAP_S="0.1") as cluster,
+        own_cluster(
+            folder, CHAOS_NAP_S="0.1", DASK_DISTRIBUTED__WORKER__PRELOAD=impatient.__name__
+        ) as cluster,
         tcp_proxy(cluster.address) as drivers,
         tcp_proxy(cluster.address) as workers,
         distributed.Client(cluster.address, set_as_default=False) as client,
@@ -112,11 +122,10 @@ def test_closed_connections_lose_nothing(experiment: Experiment, tmp_path: Path)
             closed += whose
             problem = what_came_of_it(script, process, before, expected, may_print=False)
             went_on += process.returncode == 0
-            # A gang begins again as a whole. Of a driver that gave up, nobody tidies up after idle
-            # workers.
+            # A gang begins again as a whole.
             if not problem and kind != "gang":
                 problem = attempts_of(script)
-            if not problem and process.returncode == 0:
+            if not problem:
                 problem = made.what_is_left()
             if problem:
                 wrong.append(f"{kind}: {problem}")

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from partwise.engine.options import ExecutionOptions
 from partwise.engine.reporter import BEAT_S
 from partwise.engine.worker import tasks
 from partwise.errors import StoreError
+from tests.own_cluster import wait_for
 
 SHARDS = 4
 TRIED: dict[int, list[str]] = {number: [] for number in range(SHARDS)}
@@ -100,12 +102,11 @@ def test_a_shard_whose_heartbeats_end_is_taken_over_though_its_worker_is_heard_o
 
 
 def test_a_task_that_begins_as_the_last_one_tidies_up_keeps_its_files(monkeypatch) -> None:
-    execution: Any = SimpleNamespace(token="token")
     order: list[str] = []
     threads: list[threading.Thread] = []
 
     def begin() -> None:
-        with tasks.task_of(execution):
+        with tasks.task_of("token", end):
             order.append("the next one has begun")
 
     def end(*_: Any) -> None:
@@ -117,8 +118,28 @@ def test_a_task_that_begins_as_the_last_one_tidies_up_keeps_its_files(monkeypatc
     is_gone = [lambda: False, lambda: True]
     monkeypatch.setattr(tasks, "this_worker", lambda: None)
     monkeypatch.setattr(tasks, "watch_own_task", is_gone.pop)
-    monkeypatch.setattr(tasks, "end_execution", end)
-    with tasks.task_of(execution):
+    with tasks.task_of("token", end):
         pass
     threads[0].join()
     assert order == ["the files are gone", "the next one has begun"]
+
+
+def test_an_execution_that_has_had_no_task_here_for_minutes_is_forgotten(monkeypatch) -> None:
+    """As where its driver was killed while this worker had nothing to do."""
+    ended: list[str] = []
+
+    def end(token: str, worker: Any) -> None:
+        ended.append(token)
+
+    monkeypatch.setattr(tasks, "this_worker", lambda: None)
+    monkeypatch.setattr(tasks, "watch_own_task", lambda: lambda: False)
+    monkeypatch.setattr(tasks, "IDLE_S", 0.2)
+    with tasks.task_of("busy", end), tasks.task_of("idle", end):
+        pass
+    # One that is asked for work again is not idle, nor is one at work, however long that takes.
+    with tasks.task_of("busy", end):
+        wait_for(lambda: ended, "it is never forgotten", timeout_s=10)
+        time.sleep(0.3)
+        assert ended == ["idle"]
+    wait_for(lambda: ended == ["idle", "busy"], "it is not forgotten later", timeout_s=10)
+    assert not tasks._at_work

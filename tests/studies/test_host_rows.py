@@ -2,22 +2,25 @@
 
 import fcntl
 import os
+import pickle
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from partwise.connector.spooling import SpooledReader
+from partwise.engine.worker import tasks
 from partwise.errors import SourceError
 from partwise.ranks.staging import rank_source
-from partwise.shuffle.shared_folder import SharedFolder
+from partwise.shuffle.shared_folder import SharedFolder, StagedFile
 from partwise.sources.opening import open_source
 from partwise.store.entry_locks import lock_entry
-from partwise.studies import host_rows
+from partwise.studies import host_rows, worker
 from partwise.studies.host_rows import forget_rows, map_rows
 
 
@@ -51,6 +54,20 @@ def test_rows_are_written_once_and_removed_by_the_last(fragments, tmp_path) -> N
     assert not Path(path).exists(), "the next study removes what a killed worker left"
     forget_rows("token2")
     assert list((tmp_path / "scratch" / "studies").iterdir()) == []
+
+
+def test_rows_of_a_driver_that_is_gone_are_given_up(
+    fragments, tmp_path, monkeypatch, local_store
+) -> None:
+    here = SimpleNamespace(local_directory=str(tmp_path))
+    monkeypatch.setattr(worker, "this_worker", lambda: here)
+    monkeypatch.setattr(tasks, "this_worker", lambda: here)
+    monkeypatch.setattr(tasks, "watch_own_task", lambda: lambda: True)
+    staged = tmp_path / "rows.pkl"
+    staged.write_bytes(pickle.dumps(fragments(pa.table({"x": [1, 2, 3]}))))
+    assert worker.load_rows(StagedFile(path=str(staged), where="disk"), local_store, "token") == 3
+    assert list((tmp_path / "scratch" / "studies").iterdir()) == []
+    assert not list(tmp_path.glob("partwise-*"))
 
 
 def test_trials_that_begin_at_the_same_time_hold_the_rows_once(

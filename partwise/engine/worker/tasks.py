@@ -18,9 +18,14 @@ from partwise.engine.worker.shard_run import execution_folder, run_on
 if TYPE_CHECKING:
     from distributed import Worker
 
+IDLE_S = 300.0
+"""An execution of which no task was here for so long is forgotten: its driver may be dead."""
+
 _stopped: set[str] = set()
 _at_work: Counter[str] = Counter()
 """Tasks of each execution on this worker, which may have several threads."""
+_forgetting: dict[str, threading.Timer] = {}
+"""What forgets executions that have no task on this worker now."""
 _counting = threading.Lock()
 _late: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {}
 """Slots of machines that the driver did not know, by execution and host."""
@@ -71,20 +76,38 @@ def run_shard(assignment: ShardAssignment) -> ShardReceipt:
         InputError: The machine joined the cluster later, and has too little for any partition.
     """
     execution = assignment.execution
-    with task_of(execution) as is_stopped, held_slot(execution, is_stopped) as gpus:
+    token = execution.token
+    with task_of(token) as is_stopped, held_slot(execution, is_stopped) as gpus:
         return run_on(DaskHost(this_worker()), assignment, is_stopped, gpus)
 
 
+def end_execution(token: str, dask_worker: "Worker") -> None:
+    """Forget an execution on this worker: its children, its files, its stop."""
+    if timer := _forgetting.pop(token, None):
+        timer.cancel()
+    close_idle_children(work_file(token))
+    shutil.rmtree(execution_folder(DaskHost(dask_worker), token), ignore_errors=True)
+    _stopped.discard(token)
+    for known in [known for known in _late if known[0] == token]:
+        _late.pop(known, None)
+
+
 @contextmanager
-def task_of(execution: Execution) -> Iterator[Callable[[], bool]]:
+def task_of(
+    token: str, end: Callable[[str, "Worker"], None] = end_execution
+) -> Iterator[Callable[[], bool]]:
     """Give a task of an execution what tells whether it is to come to its end.
 
     Without its driver it is, too: the workers are for others then. As nobody else does, the last of
-    its tasks on this worker tidies up.
+    its tasks on this worker tidies up by `end`. So it is where no other task comes for `IDLE_S`: of
+    a driver that dies meanwhile a worker without a task does not hear, and to one that lives no
+    more is lost than time, as each task makes what it does not find.
     """
-    token, worker, is_abandoned = execution.token, this_worker(), watch_own_task()
+    worker, is_abandoned = this_worker(), watch_own_task()
     with _counting:
         _at_work[token] += 1
+        if timer := _forgetting.pop(token, None):
+            timer.cancel()
     try:
         yield lambda: token in _stopped or is_abandoned()
     finally:
@@ -95,7 +118,18 @@ def task_of(execution: Execution) -> Iterator[Callable[[], bool]]:
                 # Under the lock: a driver that has found its scheduler again begins others, which
                 # would lose their files.
                 if is_abandoned():
-                    end_execution(token, worker)
+                    end(token, worker)
+                else:
+                    timer = threading.Timer(IDLE_S, _forget_idle, (token, worker, end))
+                    timer.daemon = True
+                    _forgetting[token] = timer
+                    timer.start()
+
+
+def _forget_idle(token: str, worker: "Worker", end: Callable[[str, "Worker"], None]) -> None:
+    with _counting:
+        if token not in _at_work:
+            end(token, worker)
 
 
 def held_slot(
@@ -127,12 +161,3 @@ def _slots_of(host: str, execution: Execution) -> tuple[tuple[str, ...], ...]:
 def request_stop(token: str) -> None:
     """Have the shards of an execution, on this worker, commit what they have and return."""
     _stopped.add(token)
-
-
-def end_execution(token: str, dask_worker: "Worker") -> None:
-    """Forget an execution on this worker: its children, its files, its stop."""
-    close_idle_children(work_file(token))
-    shutil.rmtree(execution_folder(DaskHost(dask_worker), token), ignore_errors=True)
-    _stopped.discard(token)
-    for known in [known for known in _late if known[0] == token]:
-        _late.pop(known, None)
