@@ -25,6 +25,8 @@ class TcpProxy:
         self._open: set[socket.socket] = set()
         self.carried = 0
         """How many connections there were."""
+        self.loses = False
+        """Whether what both sides say is lost, until all connections are closed."""
         self.listen()
 
     def listen(self) -> None:
@@ -38,6 +40,7 @@ class TcpProxy:
             # Which wakes the thread that waits for a connection; to close it does not.
             _shut(self._listener, *self._open)
             self._listener.close()
+            self.loses = False
 
     def restart(self, refused_s: float = 0.0) -> None:
         """Close all connections, and refuse others for so long."""
@@ -60,7 +63,8 @@ class TcpProxy:
     def _copy(self, source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):
             while piece := source.recv(1 << 16):
-                target.sendall(piece)
+                if not self.loses:
+                    target.sendall(piece)
         with self._lock:
             _shut(source, target)
             # Closed by the thread that reads it: nobody else may then have its number.

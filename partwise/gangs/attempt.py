@@ -121,14 +121,20 @@ class Attempt:
             ClusterError: A slot stayed busy for too long, or the cluster is gone.
         """
         # Before the tasks are sent: what a node says of itself is said once.
-        self._client.subscribe_topic(self._topic, lambda event: self._news.put(event[1]))
+        self._client.subscribe_topic(self._topic, self._hear)
         try:
             self._submit()
+            # And after, as the first wish may be lost with a connection that is closed before they
+            # are sent. One that is closed later takes them along, and ends the attempt.
+            self._client.subscribe_topic(self._topic, self._hear)
             if self._await_joined():
                 self._follow()
             return self._describe()
         finally:
             self._release()
+
+    def _hear(self, event: tuple[float, dict[str, Any]]) -> None:
+        self._news.put(event[1])
 
     def _submit(self) -> None:
         from dask.base import annotate

@@ -34,15 +34,15 @@ class WorkerTrials:
 
     def open(self, ask: Ask) -> None:
         """Have the questions of trials at work handed on."""
+        self._ask = ask
+        self._client.subscribe_topic(self._token, self._hear)
 
-        def hear(event: tuple[float, dict[str, Any]]) -> None:
-            message = event[1]
-            if BEGUN in message:
-                self._begun_on.setdefault(message[BEGUN], set()).add(message["worker"])
-            else:
-                ask(Question(**message))
-
-        self._client.subscribe_topic(self._token, hear)
+    def _hear(self, event: tuple[float, dict[str, Any]]) -> None:
+        message = event[1]
+        if BEGUN in message:
+            self._begun_on.setdefault(message[BEGUN], set()).add(message["worker"])
+        else:
+            self._ask(Question(**message))
 
     def submit(self, assignment: TrialAssignment, start: int) -> "Future[TrialReceipt | None]":
         """Begin a trial, once more on a worker on which it has not failed."""
@@ -52,7 +52,7 @@ class WorkerTrials:
             # Without an answer, anywhere: the watch of the study tells of such a scheduler.
             with suppress(ClusterError):
                 others = sorted(known_workers(self._client).keys() - failed_on)
-        return self._client.submit(
+        future = self._client.submit(
             run_trial,
             assignment,
             workers=others or None,
@@ -62,6 +62,9 @@ class WorkerTrials:
             priority=-assignment.number,
             pure=False,
         )
+        # Once more: as with shards, the first wish may be lost with a connection.
+        self._client.subscribe_topic(self._token, self._hear)
+        return future
 
     def answer(self, question: Question, *, gives_up: bool) -> None:
         """Tell a trial whether it is given up."""

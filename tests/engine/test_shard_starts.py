@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from distributed import Client, get_worker
 
+from partwise.cluster_calls import await_reconnection
 from partwise.engine.assignment import ShardProgress, ShardReceipt
 from partwise.engine.driver import shards
 from partwise.engine.driver.cluster_watch import ClusterWatch
@@ -17,6 +18,7 @@ from partwise.engine.reporter import BEAT_S
 from partwise.engine.worker import tasks
 from partwise.errors import StoreError
 from tests.own_cluster import wait_for
+from tests.tcp_proxy import tcp_proxy
 
 SHARDS = 4
 TRIED: dict[int, list[str]] = {number: [] for number in range(SHARDS)}
@@ -52,6 +54,38 @@ def test_a_shard_is_begun_again_where_it_has_not_failed(monkeypatch: pytest.Monk
         receipts = driver.run_shards(driver.order, logging.getLogger(__name__))
     assert len(receipts) == SHARDS, TRIED
     assert driver.lost == {}
+
+
+def test_progress_is_heard_of_though_the_wish_for_it_was_lost(monkeypatch, dask_client) -> None:
+    """As it is where it is sent just before a connection is closed."""
+
+    def report(assignment: Any) -> ShardReceipt:
+        counts = {"DONE": 1}
+        news = ShardProgress(shard=assignment.number, execution="e", counts=counts)
+        get_worker().log_event("lost-wish", news.to_message())
+        return ShardReceipt(
+            shard=assignment.number, partitions=1, counts=counts, kept=0, seconds=0, complete=True
+        )
+
+    monkeypatch.setattr(shards, "run_shard", report)
+    execution: Any = SimpleNamespace(token="lost-wish", options=ExecutionOptions())
+    shard: Any = SimpleNamespace(number=0, shard=SimpleNamespace(size_bytes=1))
+    with (
+        tcp_proxy(dask_client.scheduler.address) as proxy,
+        Client(proxy.address, set_as_default=False) as client,
+        ClusterWatch(client, "run") as watch,
+    ):
+        driver = shards.Driver(client, execution, [shard], 1, watch)
+        proxy.loses = True
+        with driver:
+            # Dask sends what there is each 10 ms.
+            time.sleep(0.2)
+            proxy.close()
+            wait_for(lambda: client.status != "running", "it is not cut off")
+            proxy.listen()
+            await_reconnection(client)
+            assert driver.run_shards([0], logging.getLogger(__name__))
+    assert driver.progress.finished == 1
 
 
 class Watch:

@@ -178,3 +178,21 @@ def test_a_worker_that_is_silent_or_gone_is_lost_to_its_gang() -> None:
     attempt._look_at_cluster()
     assert attempt._lost == {1: "was not heard of for 60 s", 2: "ended, or is out of reach"}
     assert let_go == [("silent", 61.0)]
+
+
+def test_nodes_are_heard_of_though_the_first_wish_for_it_was_lost() -> None:
+    """As it is where it is sent just before a connection is closed, and the tasks after that."""
+    stream: list[str] = []
+    client: Any = SimpleNamespace(
+        subscribe_topic=lambda topic, hear: stream.append(topic),
+        unsubscribe_topic=lambda topic: None,
+        compute=lambda tasks, **_: stream.append("tasks") or [],
+    )
+    watch: Any = SimpleNamespace(workers=dict, look=lambda: None)
+    options = GangOptions()
+    spec: Any = SimpleNamespace(token="t", options=options, nodes=[], world_size=0)
+    control: Any = SimpleNamespace(addresses=(), exchange=())
+    attempt = Attempt(client, watch, spec, 1, lambda: CANCELLED, lambda event: None)
+    attempt._joined[0] = control
+    attempt.run()
+    assert stream[:3] == ["gang-t-1", "tasks", "gang-t-1"]

@@ -36,3 +36,17 @@ def test_a_trial_is_begun_again_where_it_has_not_failed(monkeypatch: pytest.Monk
     # It has failed on each: a further start may be anywhere.
     assert len(TRIED) == 5
     assert asked == []
+
+
+def test_questions_are_heard_though_the_first_wish_for_them_was_lost() -> None:
+    """As it is where it is sent just before a connection is closed, and the task after that."""
+    stream: list[str] = []
+    client: Any = SimpleNamespace(
+        subscribe_topic=lambda topic, hear: stream.append(topic),
+        submit=lambda *_, **more: stream.append(more["key"]),
+    )
+    assignment: Any = SimpleNamespace(number=7)
+    trials = worker_trials.WorkerTrials(client, "token")
+    trials.open(print)
+    trials.submit(assignment, 1)
+    assert stream == ["token", "trial-00007-token-1", "token"]

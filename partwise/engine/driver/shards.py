@@ -233,6 +233,9 @@ class Driver:
             priority=self._priority[number],
             pure=False,
         )
+        # Once more, as the first wish may be lost with a connection that is closed before this
+        # task is sent. One that is closed later takes the task along, which is then sent again.
+        self._client.subscribe_topic(self._execution.token, self._on_event)
         ends.follow(future)
         return future
 
