@@ -8,6 +8,7 @@ on its way. So nothing that the flow of a run imports may import it before a clu
 """
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -33,6 +34,10 @@ CUT_OFF = "scheduler-connection-lost"
 """Dask's reason why tasks were cancelled since their client had lost its scheduler."""
 FORGET_S = 2.0
 """For so long a scheduler is waited for that is to forget a topic."""
+UNHEARD_S = 600.0
+"""A topic of a run whose last event is older, and which no client follows, is a dead driver's."""
+_TOPIC = re.compile(r"(gang-)?g[0-9]{4,}[0-9a-f]{8}(-[0-9]+)?")
+"""The topics of runs: `execution_token`, and those of the attempts of gangs."""
 
 T = TypeVar("T")
 
@@ -284,7 +289,7 @@ def on_thread(name: str, call: Callable[..., T], *arguments: Any) -> futures.Fut
 def forget_topic(client: "Client", topic: str) -> None:
     """Have the scheduler forget the events of a topic that nobody follows any more.
 
-    It would keep thousands of them for each run, for as long as it lives; and does so where it has
+    It would keep a thousand of them for each run, for as long as it lives; and does so where it has
     no partwise, or does not answer within `FORGET_S`: a run ends no later for that.
     """
     with suppress(Exception):
@@ -293,7 +298,14 @@ def forget_topic(client: "Client", topic: str) -> None:
 
 def _forget(topic: str, dask_scheduler: Any = None) -> None:
     # There is no public way; without this one nothing is lost but memory.
-    dask_scheduler._broker._topics.pop(topic, None)
+    topics = dask_scheduler._broker._topics
+    topics.pop(topic, None)
+    # Drivers that were killed have not done it; one that has lost its connection comes back soon.
+    for name, other in list(topics.items()):
+        heard_at = other.events[-1][0] if other.events else time.time()
+        is_followed = not other.subscribers.isdisjoint(dask_scheduler.clients)
+        if _TOPIC.fullmatch(name) and not is_followed and time.time() - heard_at > UNHEARD_S:
+            topics.pop(name, None)
 
 
 def no_answer(seconds: float) -> ClusterError:

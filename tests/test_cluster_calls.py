@@ -11,10 +11,12 @@ from typing import Any
 
 import distributed
 import pytest
+from distributed.broker import Broker
 from distributed.comm import CommClosedError
 
 from partwise.cluster_calls import (
     Ends,
+    _forget,
     answer_of,
     ask_workers,
     await_reconnection,
@@ -24,6 +26,8 @@ from partwise.cluster_calls import (
     result_of,
 )
 from partwise.errors import ClusterError
+from partwise.gangs.node import gang_topic
+from partwise.runs.documents import execution_token
 from tests.own_cluster import own_cluster, wait_for
 from tests.tcp_proxy import tcp_proxy
 
@@ -196,3 +200,28 @@ def test_nobody_waits_for_a_scheduler_to_which_nothing_is_said_any_more() -> Non
     began = time.monotonic()
     await_reconnection(client, 60, lambda: True)
     assert time.monotonic() - began < 10
+
+
+def test_a_scheduler_forgets_the_topics_of_drivers_that_were_killed() -> None:
+    scheduler: Any = SimpleNamespace(clients={"Client-here": None})
+    broker = scheduler._broker = Broker(10, scheduler)
+    now = time.time()
+
+    def follow(client: str, token: str, heard_at: float) -> str:
+        for topic in (token, gang_topic(token, 2)):
+            broker.subscribe(topic, client)
+            broker._topics[topic].publish((heard_at, {}))
+        return token
+
+    ended = follow("Client-here", execution_token(1, "00000000"), now)
+    follow("Client-killed", execution_token(2, "12ab34cd"), now - 3600)
+    kept = {
+        # Of a driver that has lost its connection just now, of one at work, and of somebody else.
+        follow("Client-cut-off", execution_token(3, "12ab34cd"), now),
+        follow("Client-here", execution_token(4, "12ab34cd"), now - 3600),
+        follow("Client-killed", "golden", now - 3600),
+    }
+    _forget(ended, scheduler)
+    assert {name for name in broker._topics if "gang" not in name} == kept
+    of_gangs = {gang_topic(token, 2) for token in (ended, *kept)}
+    assert {name for name in broker._topics if "gang" in name} == of_gangs
