@@ -165,6 +165,30 @@ def test_a_connection_that_is_closed_after_a_silence_may_come_back(client, monke
             look_until(watch)
 
 
+def test_a_closed_connection_is_waited_for_though_many_workers_are_seldom_looked_at(
+    client, monkeypatch
+) -> None:
+    """Of 3,000 workers, the last look may be as long ago as a lost connection is waited for."""
+    monkeypatch.setattr(cluster_watch, "LOOK_S", 60.0)
+    monkeypatch.setattr(cluster_watch, "RECONNECT_S", 0.3)
+    with ClusterWatch(client, "run") as watch:
+        time.sleep(0.4)
+        watch.look()
+        client.status = "connecting"
+        watch.look()
+        time.sleep(0.4)
+        with pytest.raises(ClusterError, match=r"is lost \(connecting\)"):
+            watch.look()
+
+
+def test_a_scheduler_with_many_workers_is_asked_more_than_once(client, monkeypatch) -> None:
+    monkeypatch.setattr(cluster_watch, "SCHEDULER_S", 3.0)
+    client.seen = dict.fromkeys(map(str, range(10_000)), 0.0)
+    with ClusterWatch(client, "run"):
+        asked = client.seen["0"]
+        wait_for(lambda: client.seen["0"] > asked + 1, "it is asked", timeout_s=10)
+
+
 def look_until(watch: ClusterWatch) -> None:
     with contextlib.suppress(AssertionError):
         wait_for(watch.look, "it gives up", timeout_s=10)

@@ -48,7 +48,7 @@ class ClusterWatch:
         self._error: ClusterError | None = None
         self._workers: dict[str, dict[str, Any]] = {}
         self._asked_at = 0.0
-        self._last_worker = self._answered = self._connected_at = time.monotonic()
+        self._last_worker = self._answered = self._connected = time.monotonic()
         self._watched_s = 0.0
         self._heard: dict[str, tuple[float, float]] = {}
         self._let_go: set[str] = set()
@@ -75,10 +75,11 @@ class ClusterWatch:
         """
         status, now = self._client.status, time.monotonic()
         if status == "running":
-            self._connected_at = now
-        if status == "connecting" and now - max(self._connected_at, self._answered) < RECONNECT_S:
+            self._connected = now
+        # Of many workers the last answer may be older than the connection that was lost.
+        elif status == "connecting" and now - max(self._connected, self._answered) < RECONNECT_S:
             return
-        if status != "running":
+        else:
             raise ClusterError(
                 f"The connection to the Dask scheduler is lost ({status}); resume the "
                 f"run {self._run_id!r} when the cluster is back."
@@ -140,7 +141,8 @@ class ClusterWatch:
 
     def _follow(self) -> None:
         began = time.monotonic()
-        while not self._ended.wait(max(LOOK_S, len(self._workers) / 200)):
+        # However many they are, a scheduler that does not answer is asked again, and then given up.
+        while not self._ended.wait(max(LOOK_S, min(len(self._workers) / 200, SCHEDULER_S / 3))):
             asked_at = time.monotonic()
             try:
                 identity = scheduler_identity(self._client)
