@@ -377,7 +377,8 @@ class _Writing:
             _raise(failures[first], [str(fragment) for _, fragment in groups[first]])
 
     def _check_cluster(self) -> None:
-        if self.client.status != "running":
+        # Of one that connects again `check` says for how long: its tasks are told a moment later.
+        if self.client.status not in ("running", "connecting"):
             raise ClusterError(
                 f"The connection to the Dask scheduler was lost ({self.client.status}) while the "
                 "rows were divided into shards: begin the run again when the cluster is back."

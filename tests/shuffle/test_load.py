@@ -536,3 +536,34 @@ def test_a_damaged_list_of_shards_is_made_again(dask_client, tmp_path, scratch, 
     assert ["used again" in said for said in third.said] == [True]
     assert third.partitions() == found
     third.close()
+
+
+def test_a_client_that_connects_again_as_it_is_looked_at_goes_on(
+    dask_client, tmp_path, scratch, monkeypatch
+):
+    """Its tasks are told of the connection some milliseconds after it is."""
+    seen, look = [], loading.Ends.next
+
+    def unlucky(ends, limit_s):
+        while not seen:
+            if client.status == "connecting":
+                seen.append(client.status)
+                return []
+            if ended := look(ends, 0.001):
+                return ended
+        return look(ends, limit_s)
+
+    monkeypatch.setattr(loading.Ends, "next", unlucky)
+    frame = dd.from_map(waits, [str(tmp_path)], meta=table_of(1).to_pandas())
+    with (
+        tcp_proxy(dask_client.scheduler.address) as proxy,
+        Client(proxy.address, set_as_default=False) as client,
+        ThreadPoolExecutor(1) as executor,
+    ):
+        dividing = executor.submit(Loaded, frame, ["store"], client, tmp_path)
+        wait_for((tmp_path / "begun").exists, "nothing is read")
+        proxy.close()
+        wait_for(lambda: seen or dividing.done(), "nobody looks")
+        proxy.listen()
+        (tmp_path / "go").touch()
+        dividing.result().close()
