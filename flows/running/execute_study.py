@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from partwise.cluster_calls import ask_workers, await_one, in_time, result_of
+from partwise.cluster_calls import (
+    ask_workers,
+    await_one,
+    await_reconnection,
+    in_time,
+    is_cut_off,
+    result_of,
+)
 from partwise.engine.assignment import Execution, work_file
 from partwise.engine.driver.cluster_watch import LOOK_S
 from partwise.engine.driver.named_modules import named_modules
@@ -188,13 +195,19 @@ def _stage_rows(
         )
         for address in one_each.values()
     }
+    # Where a worker went away, or the connection, the first trial on that machine writes the rows.
     for address, task in tasks.items():
-        # Where a worker went away, the first trial on that machine writes the rows.
-        while not task.done() and not frame.watch.has_lost(address, since):
-            await_one(task, LOOK_S)
+        try:
+            while not task.done() and not frame.watch.has_lost(address, since):
+                await_one(task, LOOK_S)
+                frame.look()
+            if task.done():
+                result_of(task)
+        except Exception as error:
+            if not is_cut_off(error):
+                raise
+            await_reconnection(client)
             frame.look()
-        if task.done():
-            result_of(task)
     return staged
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import ColumnError, InputError, RunFailedError, RunNotFoundError, SourceError
 from partwise.flows import export_models, run_inference, tune_model
+from partwise.flows.running import execute_study
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import RunStatus
 from partwise.reports.summary import run_fields
@@ -25,6 +27,7 @@ from partwise.runs.trials import read_trials
 from partwise.trainers import LightGBMTrainer
 from partwise.tuning.space import loguniform, randint, uniform
 from tests.flows.study_functions import fail, look_at_itself, nothing, parabola
+from tests.own_cluster import cut_off_others, wait_for
 
 TRAINER = LightGBMTrainer(label="y", rounds=20)
 SPACE = {"learning_rate": loguniform(0.02, 0.3), "num_leaves": randint(3, 16)}
@@ -122,6 +125,26 @@ def test_rows_are_filtered_and_a_filter_that_leaves_none_is_told(tune, store) ->
     with pytest.raises(SourceError, match=r"no rows to train on: the filter .* leaves none"):
         tune(trials=1, filter=[("row", "<", -1)], run_id="study-of-none")
     assert not (store / "runs" / "study-of-none" / "generations").exists()
+
+
+def test_a_study_whose_rows_were_on_their_way_as_the_scheduler_was_lost_goes_on(
+    tune, dask_client, tmp_path, monkeypatch
+) -> None:
+    folder, load_rows = tmp_path, execute_study.load_rows
+
+    def load_late(*given) -> int:
+        (folder / "begun").touch()
+        wait_for((folder / "go").exists, "it may not go on")
+        return load_rows(*given)
+
+    monkeypatch.setattr(execute_study, "load_rows", load_late)
+    with ThreadPoolExecutor(1) as executor:
+        tuning = executor.submit(tune, trials=2, run_id="study-cut-off")
+        wait_for(lambda: (folder / "begun").exists() or tuning.done(), "no rows are loaded")
+        cut_off_others(dask_client)
+        (folder / "go").touch()
+        run = tuning.result()
+    assert run.ledger["rows"].to_pylist() == [600, 600]
 
 
 def test_a_study_begins_anew_when_a_file_that_its_function_reads_has_changed(
