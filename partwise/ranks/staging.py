@@ -9,14 +9,14 @@ import hashlib
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from partwise.cluster_calls import cancel
+from partwise.cluster_calls import await_reconnection, cancel, is_cut_off
 from partwise.connector.spooling import map_spooled, read_spooled, write_spooled
 from partwise.errors import IntegrityError
 from partwise.ranks.rows import RowsPart, SelectedPart, SourceFragments
@@ -28,7 +28,7 @@ from partwise.sources.fragments import Fragment, Selection
 from partwise.store.store import Store
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
 
 _FILE_BYTES = 64 << 20
 """Of rows in Arrow memory: a rank reads whole files from the store."""
@@ -136,7 +136,6 @@ def rank_source(
     """
     from dask.delayed import delayed
 
-    places = places_of(shared_folder.where)
     staging = _Staging(
         selection=source.selection,
         where=shared_folder.where,
@@ -145,21 +144,29 @@ def rank_source(
         folder=shared_folder.folder,
     )
     fragments = source.fragments()
+
+    def compute(places: Iterable[int]) -> "dict[int, Future[list[StagedPart]]]":
+        return {
+            place: client.compute(
+                delayed(staging, pure=False)([fragments[place].task])  # type: ignore[attr-defined]
+            )
+            for place in places
+        }
+
     # All are begun at once: while this process writes and waits, the cluster goes on with them.
-    tasks = {
-        place: client.compute(delayed(staging, pure=False)([each.task]))  # type: ignore[attr-defined]
-        for place, each in enumerate(fragments)
-        if each.place == "cluster"
-    }
+    tasks = compute(place for place, each in enumerate(fragments) if each.place == "cluster")
     parts: list[RowsPart] = []
     try:
         for place, fragment in enumerate(fragments):
-            if fragment.place in places:
+            if fragment.place in places_of(shared_folder.where):
                 parts.append(SelectedPart(fragment=fragment, selection=source.selection))
-            elif fragment.place == "cluster":
-                parts += awaited(tasks[place], check)
-            else:
+            elif fragment.place != "cluster":
                 parts += staging([fragment])
+            else:
+                while (written := _await(tasks[place], client, check)) is None:
+                    # Those that are left are lost too; what they have written goes with the folder.
+                    tasks |= compute(other for other in tasks if other >= place)
+                parts += written
     finally:
         # Where it was refused or stopped on the way, nobody wants what the others would write.
         if tasks:
@@ -171,3 +178,17 @@ def rank_source(
         parts=tuple(parts),
         filter_text=str(conditions) if conditions else "",
     )
+
+
+def _await(
+    task: "Future[list[StagedPart]]", client: "Client", check: Callable[[], None]
+) -> list[StagedPart] | None:
+    """Return what a task has written; None: it was lost with the connection to the scheduler."""
+    try:
+        return awaited(task, check)
+    except Exception as error:
+        if not is_cut_off(error):
+            raise
+        await_reconnection(client)
+        check()
+        return None

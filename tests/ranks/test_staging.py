@@ -1,6 +1,8 @@
 """What the driver or Dask alone can read is written once, and every rank reads it."""
 
 import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
 import pyarrow as pa
@@ -14,6 +16,7 @@ from partwise.shuffle.shared_folder import SharedFolder
 from partwise.sources.opening import open_source
 from partwise.store.store import Store
 from tests.lazily import Lazily
+from tests.own_cluster import cut_off_others, wait_for
 from tests.ranks.rank_threads import run_rank_threads
 
 dd = Lazily("dask.dataframe")
@@ -109,3 +112,30 @@ def test_a_source_in_memory_larger_than_a_file_becomes_several(
     source = open_source(pa.RecordBatchReader.from_batches(table.schema, batches))
     described = rank_source(source, shared_folder, client)
     assert [part.rows for part in described.parts] == [20] * 5
+
+
+def test_a_dask_frame_is_written_though_the_scheduler_is_lost_and_found_again(
+    dask_client, tmp_path
+):
+    def part(number: int) -> pd.DataFrame:
+        begun = tmp_path / f"begun-{number}"
+        begun.touch()
+        while number and not (tmp_path / "go").exists():
+            time.sleep(0.02)
+        return pd.DataFrame({"row": [number]})
+
+    store = Store.parse(tmp_path / "store")
+    (tmp_path / "driver").mkdir()
+    folder = SharedFolder(tmp_path / "driver", store, "run", "token", shared=True)
+    frame = dd.from_map(part, range(3), meta=pd.DataFrame({"row": [0]}))
+    with (
+        Client(dask_client.scheduler.address, set_as_default=False) as client,
+        ThreadPoolExecutor(1) as executor,
+    ):
+        staging = executor.submit(rank_source, open_source(frame), folder, client)
+        wait_for((tmp_path / "begun-1").exists, "nothing is read")
+        cut_off_others(dask_client)
+        (tmp_path / "go").touch()
+        described = staging.result()
+    rows = [row for each in described.parts for batch in each.batches() for row in batch["row"]]
+    assert [row.as_py() for row in rows] == [0, 1, 2]
