@@ -50,6 +50,8 @@ class AttemptEnd:
     """How an attempt came to its end."""
 
     ends: list[RankEnd]
+    began: float
+    """As of `time.monotonic`."""
     order: list[int]
     """Ranks in the order in which their ends became known."""
     errors: dict[int, bytes] = field(default_factory=dict)
@@ -324,7 +326,7 @@ class Attempt:
         self._senders[-1].join(LATE_S)
 
     def _describe(self) -> AttemptEnd:
-        ended = AttemptEnd(ends=[], order=self._order, reason=self._reason)
+        ended = AttemptEnd(ends=[], began=self._began, order=self._order, reason=self._reason)
         stop = self._stopped()
         for number, node in enumerate(self._spec.nodes):
             future = self._futures[number]

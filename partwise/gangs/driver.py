@@ -148,7 +148,12 @@ class GangDriver:
             return spec
         deadline = time.monotonic() + spec.options.join_timeout_s
         while not self.stopped:
-            workers = cluster_workers(self._client)
+            workers = [
+                worker
+                for worker in cluster_workers(self._client)
+                if worker.address not in ended.lost
+                or self._watch.is_another(worker.address, ended.began)
+            ]
             nodes = replace_lost(spec.nodes, ended.lost, workers)
             if nodes is not None:
                 return replace(spec, nodes=nodes)

@@ -155,9 +155,9 @@ def _lent(slots: Sequence[Slot], first_rank: int) -> list[Node]:
 def replace_lost(
     nodes: Sequence[Node], lost: Collection[str], workers: Sequence[ClusterWorker]
 ) -> tuple[Node, ...] | None:
-    """Return the nodes with other workers in the place of lost ones; None: there are too few."""
-    used = {node.worker for node in nodes}
-    spare = [worker for worker in workers if worker.address not in used | set(lost)]
+    """Return the nodes with others of these workers in the place of lost ones; None: too few."""
+    used = {node.worker for node in nodes if node.worker not in lost}
+    spare = [worker for worker in workers if worker.address not in used]
     replaced = []
     for node in nodes:
         if node.worker not in lost:

@@ -20,6 +20,7 @@ class Client:
     def __init__(self) -> None:
         self.status = "running"
         self.seen = {"a": 0.0, "b": 0.0}
+        self.folders: dict[str, str] = {}
         self.id = "Scheduler-1"
         self.stopped: set[str] = set()
         self.restarted: list[str] = []
@@ -43,7 +44,10 @@ class Client:
             return {}
         for address in self.seen.keys() - self.stopped:
             self.seen[address] += 1
-        workers = {each: {"last_seen": seen} for each, seen in self.seen.items()}
+        workers = {
+            each: {"last_seen": seen, "local_directory": self.folders.get(each, "")}
+            for each, seen in self.seen.items()
+        }
         return {"id": self.id, "workers": workers}
 
 
@@ -117,6 +121,22 @@ def test_a_worker_that_has_just_come_is_not_lost_before_the_next_look(client, mo
         del client.seen["c"]
         wait_for(lambda: watch.has_lost("c", since), "it is missed")
         assert not watch.has_lost("a", since)
+
+
+def test_a_worker_is_lost_though_another_has_its_address(client) -> None:
+    """As a nanny begins one again, of which the port is set."""
+    client.folders = {"a": "worker-1", "b": "worker-2"}
+    with ClusterWatch(client, "run") as watch:
+        since = time.monotonic()
+        client.folders["a"] = "worker-3"
+        wait_for(lambda: watch.has_lost("a", since), "it is missed")
+        assert watch.is_another("a", since)
+        assert not watch.has_lost("b", since)
+        # Who uses the new one now has not lost it.
+        since = time.monotonic()
+        time.sleep(5 * HEARD_S)
+        assert not watch.has_lost("a", since)
+        assert not watch.is_another("a", since)
 
 
 def test_a_scheduler_that_does_not_answer_is_given_up(client, monkeypatch) -> None:

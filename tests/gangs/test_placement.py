@@ -43,7 +43,7 @@ def test_gpus_are_hidden_where_that_is_asked_for():
     assert all(node.hides_gpus for placed in asked for node in placed.nodes)
     left = [place_ranks(workers, ScalingConfig(1, gpus=1)), place_nodes(workers, 1, 2)]
     assert not any(node.hides_gpus for placed in left for node in placed.nodes)
-    replaced = replace_lost(lost.nodes, {"tcp://0"}, workers_of(1, 2))
+    replaced = replace_lost(lost.nodes, {"tcp://0"}, workers_of(1, 2)[1:])
     assert replaced is not None
     assert [(n.worker, n.hides_gpus) for n in replaced] == [("tcp://1", True)]
 
@@ -110,10 +110,12 @@ def test_no_more_gangs_are_tried_than_there_is_room_for(monkeypatch):
 def test_a_lost_worker_is_replaced_by_one_that_is_free():
     workers = workers_of(1, 1, 1)
     nodes = place_ranks(workers, ScalingConfig(2)).nodes
-    replaced = replace_lost(nodes, {"tcp://0"}, workers)
+    replaced = replace_lost(nodes, {"tcp://0"}, workers[1:])
     assert replaced is not None
     assert [(n.worker, n.first_rank) for n in replaced] == [("tcp://2", 0), ("tcp://1", 1)]
-    assert replace_lost(nodes, {"tcp://0", "tcp://1"}, workers) is None
+    assert replace_lost(nodes, {"tcp://0", "tcp://1"}, workers[2:]) is None
+    # One that was begun again at its address.
+    assert replace_lost(nodes, {"tcp://0"}, workers[:2]) == nodes
 
 
 def test_a_rank_of_two_threads_holds_two_workers_of_one(dask_client, make_spec):

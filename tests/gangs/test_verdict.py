@@ -1,5 +1,6 @@
 """Who is to blame: by what ranks of real libraries have said when another one had ended."""
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -96,13 +97,15 @@ def test_who_lost_a_rank_that_was_ended_was_ended_too():
         end(0, "partwise.errors.PeerLostError: gone"),
         end(1, "SIGKILL", PartitionStatus.CANCELLED),
     ]
-    failed = driver._fail(AttemptEnd(ends=ends, order=[1, 0], reason="cancelled"), 1)
+    failed = driver._fail(AttemptEnd(ends=ends, began=0.0, order=[1, 0], reason="cancelled"), 1)
     assert failed.rank is None
     assert [(each.status, each.failure) for each in failed.ends[:1]] == [
         (PartitionStatus.CANCELLED, None)
     ]
     assert failed.ends[0].reason == "cancelled"
-    own = driver._fail(AttemptEnd(ends=[end(0, "KeyError: x")], order=[0], reason="cancelled"), 1)
+    own = driver._fail(
+        AttemptEnd(ends=[end(0, "KeyError: x")], began=0.0, order=[0], reason="cancelled"), 1
+    )
     assert own.ends[0].status is PartitionStatus.FAILED
 
 
@@ -121,7 +124,9 @@ def test_a_stop_ends_the_wait_for_other_workers(monkeypatch):
         def wake(self) -> None: ...
 
         def run(self) -> AttemptEnd:
-            return AttemptEnd(ends=[end(0, "WorkerLost: gone")], order=[], lost={"tcp://lost"})
+            return AttemptEnd(
+                ends=[end(0, "WorkerLost: gone")], began=0.0, order=[], lost={"tcp://lost"}
+            )
 
     def find_none(_: Any) -> list[ClusterWorker]:
         driver.stop(CANCELLED)
@@ -135,6 +140,44 @@ def test_a_stop_ends_the_wait_for_other_workers(monkeypatch):
     assert failed.value.stopped == CANCELLED
 
 
+def test_a_gang_goes_on_with_a_worker_that_was_begun_again_at_its_address(monkeypatch):
+    node = Node(worker="tcp://lost", first_rank=0, ranks=1)
+    options = GangOptions(max_retries=1, join_timeout_s=60)
+    looks: list[float] = []
+
+    def is_another(address: str, since: float) -> bool:
+        # At first the one that has died is still listed.
+        looks.append(since)
+        return len(looks) > 1
+
+    watch: Any = SimpleNamespace(look=lambda: None, is_another=is_another)
+    there = [ClusterWorker(address=node.worker, host="host", threads=1)]
+
+    @dataclass(frozen=True)
+    class Spec:
+        run_id: str
+        nodes: tuple[Node, ...]
+        options: GangOptions
+        store: Any = None
+
+    class LostOnce:
+        def __init__(self, client: Any, watch: Any, spec: Spec, number: int, *_: Any) -> None:
+            self.number, self.spec = number, spec
+
+        def run(self) -> AttemptEnd:
+            assert self.spec.nodes == (node,)
+            lost = [end(0, "WorkerLost: gone")] if self.number == 1 else []
+            return AttemptEnd(ends=lost, began=7.0, order=[], lost={node.worker} if lost else set())
+
+    monkeypatch.setattr(gang_driver, "begin_attempt", lambda spec, number: spec)
+    monkeypatch.setattr(gang_driver, "Attempt", LostOnce)
+    monkeypatch.setattr(gang_driver, "cluster_workers", lambda client: there)
+    client: Any = SimpleNamespace(status="running")
+    spec: Any = Spec("gang", (node,), options)
+    assert GangDriver(client, spec, watch).run() == []
+    assert looks == [7.0, 7.0]
+
+
 def test_a_gang_whose_scheduler_does_not_come_back_is_not_begun_again(monkeypatch) -> None:
     """A client that has closed itself would refuse all that another attempt begins with."""
     options = GangOptions(max_retries=1)
@@ -146,7 +189,7 @@ def test_a_gang_whose_scheduler_does_not_come_back_is_not_begun_again(monkeypatc
             attempts.append(number)
 
         def run(self) -> AttemptEnd:
-            return AttemptEnd(ends=[end(0, "SchedulerLost: closed")], order=[])
+            return AttemptEnd(ends=[end(0, "SchedulerLost: closed")], began=0.0, order=[])
 
     def look() -> None:
         raise ClusterError("The connection to the Dask scheduler is lost (closed).")

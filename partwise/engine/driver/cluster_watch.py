@@ -52,6 +52,10 @@ class ClusterWatch:
         self._watched_s = 0.0
         self._heard: dict[str, tuple[float, float]] = {}
         self._let_go: set[str] = set()
+        self._folders: dict[str, str] = {}
+        """The folder that the last worker of each address has: no two have the same."""
+        self._replaced: dict[str, float] = {}
+        """When another worker was seen first at an address, as of `time.monotonic`."""
         self._ended = threading.Event()
 
     def __enter__(self) -> "ClusterWatch":
@@ -105,7 +109,15 @@ class ClusterWatch:
 
         One that has only just come may be missing in what was last seen: that says nothing of it.
         """
-        return self._asked_at > since and address not in self._workers
+        is_gone = address not in self._workers or self.is_another(address, since)
+        return self._asked_at > since and is_gone
+
+    def is_another(self, address: str, since: float) -> bool:
+        """Whether an address is that of another worker than at a moment, as of `time.monotonic`.
+
+        So it is where a worker that has died is begun again, and has a port that was set.
+        """
+        return self._replaced.get(address, since) > since
 
     def let_go(self, address: str, silent_s: float) -> None:
         """Have the work of a worker that has been silent for so long done by others.
@@ -168,13 +180,16 @@ class ClusterWatch:
     def _take(self, workers: dict[str, dict[str, Any]], step_s: float) -> None:
         # A long step says that this process, or the scheduler, was held up, and not the workers.
         self._watched_s += min(step_s, max(_LARGEST_STEP_S, len(workers) / 50))
+        now = time.monotonic()
         for address, worker in workers.items():
             # By the scheduler's clock: only that it has changed counts, and never how old it is.
             seen = float(worker["last_seen"])
             if self._heard.get(address, (0.0, 0.0))[0] != seen:
                 self._heard[address] = (seen, self._watched_s)
+            folder = worker.get("local_directory", "")
+            if self._folders.setdefault(address, folder) != folder:
+                self._folders[address], self._replaced[address] = folder, now
         self._workers = workers
-        now = time.monotonic()
         if workers:
             self._last_worker = now
         elif now - self._last_worker > NO_WORKERS_S:
