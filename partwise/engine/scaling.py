@@ -11,6 +11,8 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import metadata
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import ConfigDict, Field, model_validator
@@ -207,15 +209,27 @@ def cluster_workers(client: "Client") -> list[ClusterWorker]:
     """Ask the scheduler and the workers of a cluster what they have.
 
     Those of a host stand side by side.
+
+    Raises:
+        ClusterError: A worker has another version of partwise.
     """
-    seen = ask_workers(client, cores_and_gpus)
+    seen = ask_workers(client, what_is_here)
+    ours = own_version()
     workers = []
     for address, worker in known_workers(client).items():
         answer = seen.get(address)
         if answer is None:
             # It hangs, or came a moment ago: nothing is planned for it, though it may be used.
             continue
-        cores, gpus = (1, ()) if isinstance(answer, Exception) else answer
+        version, cores, gpus = (ours, 1, ()) if isinstance(answer, Exception) else answer
+        if version != ours:
+            # Values are pickled without the names of their fields: another version would take one
+            # for another.
+            raise ClusterError(
+                f"The Dask worker {address} has partwise {version}, and this process {ours}: "
+                "install the same version wherever a run is carried out, and start the workers "
+                "again."
+            )
         workers.append(
             ClusterWorker(
                 address=address,
@@ -247,8 +261,22 @@ def divide_gpus(workers: Sequence[ClusterWorker]) -> list[ClusterWorker]:
             return [replace(worker, gpus=tuple(own[worker.address])) for worker in workers]
 
 
+def what_is_here() -> tuple[str, int, tuple[str, ...]]:
+    """Return the version of partwise, and `cores_and_gpus`; called on a worker."""
+    return own_version(), *cores_and_gpus()
+
+
+@cache
+def own_version() -> str:
+    """Return the version of partwise in this process."""
+    try:
+        return metadata.version("partwise")
+    except metadata.PackageNotFoundError:
+        return "of which nothing says the version"
+
+
 def cores_and_gpus() -> tuple[int, tuple[str, ...]]:
-    """Return how many cores this process may use, and which GPUs it sees; called on a worker."""
+    """Return how many cores this process may use, and which GPUs it sees."""
     from dask.system import CPU_COUNT
 
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

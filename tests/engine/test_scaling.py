@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,12 +12,14 @@ from partwise.engine import scaling
 from partwise.engine.scaling import (
     ClusterWorker,
     ScalingConfig,
+    cluster_workers,
     cores_and_gpus,
     divide_gpus,
     partition_slots,
     rank_slots,
     sharing,
     slots_of,
+    what_is_here,
 )
 from partwise.errors import ClusterError, InputError
 
@@ -237,6 +240,19 @@ def test_what_no_machine_has_is_refused_with_both_numbers():
 def test_gpus_are_those_that_cuda_would_see(monkeypatch, visible, names):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert cores_and_gpus()[1] == names
+
+
+def test_a_worker_of_another_version_is_refused(monkeypatch):
+    """Values are pickled without names: one more field, and each is taken for the one before."""
+    there = {"tcp://a": {"host": "a", "name": "0", "nthreads": 1}}
+    answers: dict[str, Any] = {"tcp://a": ("0.0.7", 4, ())}
+    monkeypatch.setattr(scaling, "ask_workers", lambda client, function: answers)
+    monkeypatch.setattr(scaling, "known_workers", lambda client: there)
+    client: Any = None
+    with pytest.raises(ClusterError, match=r"tcp://a has partwise 0\.0\.7, and this process \d"):
+        cluster_workers(client)
+    answers["tcp://a"] = what_is_here()
+    assert [worker.address for worker in cluster_workers(client)] == ["tcp://a"]
 
 
 def test_no_more_cpus_are_tried_than_a_machine_has(monkeypatch):

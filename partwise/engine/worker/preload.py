@@ -23,3 +23,7 @@ become_child(os.getppid())
 with never_collected():
     for _name in _MODULES:
         import_module(_name)
+    from partwise.engine.scaling import own_version
+
+    # Which looks through the folder of all packages, and is asked of each worker.
+    own_version()
