@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 def build_on_workers(client: "Client", resolved: ResolvedEnvironment, watch: ClusterWatch) -> None:
     """Have each machine of a cluster build an environment, and try it, before work begins.
 
-    A machine that joins later builds when it is given its first shard. Building may take as long as
-    it likes; a worker of which nothing is heard is not waited for.
+    A machine that joins later builds when it is given its first shard, as does one whose worker has
+    died, or was taken away, meanwhile. Building may take as long as it likes; a worker of which
+    nothing is heard is not waited for.
     """
+    from distributed.comm.core import CommClosedError
+
     since = time.monotonic()
     # One worker of each machine builds, and the others of it find what it has built.
     by_host = {worker.host: worker.address for worker in cluster_workers(client)}
@@ -39,12 +42,18 @@ def build_on_workers(client: "Client", resolved: ResolvedEnvironment, watch: Clu
         while pending:
             done, pending = wait(pending, LOOK_S, FIRST_COMPLETED)
             for each in done:
-                _check_built(resolved, asked[each], each.exception() or each.result())
+                answer = each.exception() or each.result()
+                # Of the connection between the scheduler and a worker that is gone.
+                if not isinstance(answer, CommClosedError):
+                    _check_built(resolved, asked[each], answer)
             watch.look()
             silent = watch.workers()
-            for each in pending:
+            for each in list(pending):
                 address = asked[each]
-                if watch.has_lost(address, since) or silent.get(address, 0.0) > SILENCE_S:
+                if watch.has_lost(address, since):
+                    each.cancel()
+                    pending.remove(each)
+                elif silent.get(address, 0.0) > SILENCE_S:
                     _check_built(resolved, address, ConnectionError("it does not answer"))
     finally:
         for each in pending:
