@@ -94,12 +94,16 @@ class Watch:
     def __init__(self) -> None:
         self.now = 0.0
         self.let_go_of: list[str] = []
+        self.replaced: set[str] = set()
 
     def clock(self) -> float:
         return self.now
 
     def let_go(self, address: str, silent_s: float) -> None:
         self.let_go_of.append(address)
+
+    def is_another(self, address: str, since: float) -> bool:
+        return address in self.replaced
 
 
 def test_a_shard_whose_heartbeats_end_is_taken_over_though_its_worker_is_heard_of() -> None:
@@ -125,6 +129,13 @@ def test_a_shard_whose_heartbeats_end_is_taken_over_though_its_worker_is_heard_o
     assert watch.let_go_of == []
     watch.now = 10.0 + BEAT_S + 1
     driver._look_for_silence((0, 1))
+    driver._look_for_silence((0, 1))
+    assert watch.let_go_of == ["tcp://1"]
+    # A worker that died and was begun again at its address has nothing to do with it.
+    hear_of(1)
+    watch.now *= 2
+    hear_of(0)
+    watch.replaced = {"tcp://1"}
     driver._look_for_silence((0, 1))
     assert watch.let_go_of == ["tcp://1"]
     # Of one that waits to be begun again nothing is heard: its worker has others to do.

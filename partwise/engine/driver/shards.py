@@ -296,8 +296,10 @@ class Driver:
             news, heard_at = self.progress.latest.get(number, (None, 0.0))
             silent_s = self._watch.clock() - heard_at
             if news is not None and silent_s > limit_s:
-                # Where the worker has died, this does nothing, and the shard waits for another one.
-                self._watch.let_go(news.worker, silent_s)
+                # Where the worker has died, the shard waits for another one: this does nothing, and
+                # must do nothing to one that was begun at its address since.
+                if not self._watch.is_another(news.worker, time.monotonic() - silent_s):
+                    self._watch.let_go(news.worker, silent_s)
                 # Else it would be let go again at each look, until its next execution is heard of.
                 self.progress.latest.pop(number, None)
 
