@@ -15,7 +15,7 @@ from partwise.engine.driver import shards
 from partwise.engine.driver.cluster_watch import ClusterWatch
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.reporter import BEAT_S
-from partwise.engine.worker import tasks
+from partwise.engine.worker import shard_run, tasks
 from partwise.errors import StoreError
 from tests.own_cluster import wait_for
 from tests.tcp_proxy import tcp_proxy
@@ -188,3 +188,15 @@ def test_an_execution_that_has_had_no_task_here_for_minutes_is_forgotten(monkeyp
         assert ended == ["idle"]
     wait_for(lambda: ended == ["idle", "busy"], "it is not forgotten later", timeout_s=10)
     assert not tasks._at_work
+
+
+def test_a_worker_keeps_no_ledger_of_a_run_that_an_execution_has_read(
+    monkeypatch, tmp_path, local_store
+) -> None:
+    """A worker that stays would hold those of the last eight."""
+    monkeypatch.setattr(shard_run.Run, "open", lambda *_, **__: object())
+    worker: Any = SimpleNamespace(local_directory=str(tmp_path))
+    shard_run.open_run(local_store, "trained", None, "token")
+    assert shard_run.open_run.cache_info().currsize
+    tasks.end_execution("token", worker)
+    assert not shard_run.open_run.cache_info().currsize

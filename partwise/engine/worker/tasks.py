@@ -13,7 +13,7 @@ from partwise.engine.assignment import Execution, ShardAssignment, ShardReceipt,
 from partwise.engine.scaling import cluster_workers, partition_slots
 from partwise.engine.worker.child import close_idle_children
 from partwise.engine.worker.machine_slots import hold_slot
-from partwise.engine.worker.shard_run import execution_folder, run_on
+from partwise.engine.worker.shard_run import execution_folder, open_run, run_on
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -82,12 +82,14 @@ def run_shard(assignment: ShardAssignment) -> ShardReceipt:
 
 
 def end_execution(token: str, dask_worker: "Worker") -> None:
-    """Forget an execution on this worker: its children, its files, its stop."""
+    """Forget an execution on this worker: its children, its files, its stop, runs that it read."""
     if timer := _forgetting.pop(token, None):
         timer.cancel()
     close_idle_children(work_file(token))
     shutil.rmtree(execution_folder(DaskHost(dask_worker), token), ignore_errors=True)
     _stopped.discard(token)
+    # With their ledgers. Another execution at work here opens its own once more.
+    open_run.cache_clear()
     for known in [known for known in _late if known[0] == token]:
         _late.pop(known, None)
 
