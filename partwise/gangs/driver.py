@@ -4,12 +4,13 @@ import contextlib
 import pickle
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from partwise.cluster_calls import await_reconnection
 from partwise.engine.driver.cluster_watch import LOOK_S, ClusterWatch
-from partwise.engine.scaling import cluster_workers
+from partwise.engine.scaling import ClusterWorker, cluster_workers
 from partwise.errors import ClusterError, StoreError
 from partwise.gangs.attempt import Attempt, AttemptEnd
 from partwise.gangs.errors import GangFailedError
@@ -36,7 +37,10 @@ def run_gang(
 
 
 class GangDriver:
-    """Runs one gang on a cluster."""
+    """Runs one gang on a cluster.
+
+    `workers` says which there are to begin again on, in the place of lost ones; None: all.
+    """
 
     def __init__(
         self,
@@ -44,12 +48,14 @@ class GangDriver:
         spec: GangSpec,
         watch: ClusterWatch,
         listener: GangListener | None = None,
+        workers: Callable[[], list[ClusterWorker]] | None = None,
     ) -> None:
         self.stopped: Stop | None = None
         self._client = client
         self._spec = spec
         self._watch = watch
         self._listener = listener
+        self._workers = workers or (lambda: cluster_workers(client))
         self._attempt: Attempt | None = None
         self._news = threading.Event()
 
@@ -150,7 +156,7 @@ class GangDriver:
         while not self.stopped:
             workers = [
                 worker
-                for worker in cluster_workers(self._client)
+                for worker in self._workers()
                 if worker.address not in ended.lost
                 or self._watch.is_another(worker.address, ended.began)
             ]

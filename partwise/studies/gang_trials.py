@@ -20,7 +20,7 @@ from partwise.engine.driver.cluster_watch import ClusterWatch, Logger
 from partwise.engine.driver.payload import pack_work
 from partwise.engine.failures import Failure, describe_error
 from partwise.engine.outcome import with_failure
-from partwise.engine.scaling import ScalingConfig, cluster_workers
+from partwise.engine.scaling import ClusterWorker, ScalingConfig, cluster_workers
 from partwise.engine.worker.segments import SegmentWriter
 from partwise.errors import ClusterError, InputError, PartwiseError
 from partwise.gangs.driver import GangDriver
@@ -197,7 +197,17 @@ class GangTrials:
         except InputError as error:
             # Settings that the trainer cannot have, of a space that goes too far.
             return self._commit(gang, (), error, time.monotonic() - began)
-        driver = GangDriver(self._client, spec, self._watch, _Listener(self, gang))
+        own = {node.worker for node in placement.nodes}
+
+        def workers() -> list[ClusterWorker]:
+            # Else it would wait for a worker until the trial of another gang has ended there, and
+            # not take the one that a nanny begins in the place of its own.
+            with self._lock:
+                others = self._busy - own
+            return [each for each in cluster_workers(self._client) if each.address not in others]
+
+        listener = _Listener(self, gang)
+        driver = GangDriver(self._client, spec, self._watch, listener, workers)
         # Both under the lock of `_end`: a stop finds the driver, or is found here.
         with self._lock:
             gang.driver = driver
