@@ -23,7 +23,7 @@ def with_factor(factor: int):
 
 
 @pytest.fixture
-def call(prefect_server, dask_client, tmp_path):
+def call(dask_client, tmp_path):
     cluster = RemoteCluster(address=dask_client.scheduler.address, shares_filesystem=True)
 
     def run(factor: int, on_existing: str = "error", keys: int = 6) -> Run:

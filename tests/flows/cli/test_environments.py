@@ -46,9 +46,7 @@ def test_environments_are_listed_and_the_old_ones_removed(built, capsys) -> None
     assert "no environments" in capsys.readouterr().out
 
 
-def test_what_cannot_be_resolved_ends_the_command_with_one_line(
-    tmp_path, capsys, prefect_server
-) -> None:
+def test_what_cannot_be_resolved_ends_the_command_with_one_line(tmp_path, capsys) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("key,x\na,1\n")
     words = ["map", str(rows), "--function", "operator:eq", "-p", "key", "--no-index"]
