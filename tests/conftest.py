@@ -7,6 +7,7 @@ import functools
 import gc
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -42,6 +43,7 @@ SESSION_MARK = "PARTWISE_TEST_SESSION"
 SERVER_START_TIMEOUT_S = 120.0
 SERVERS = ExitStack()
 OPERATIONS = "tests/flows/operations/"
+SERVED = "what asks for Prefect's server"
 MOST_MODULES = 300
 COLLECTED_WITH = pytest.StashKey[frozenset[str]]()
 """The modules that were there once all tests were collected."""
@@ -108,20 +110,22 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run files without servers first, so that a plain mistake shows within seconds.
 
-    Operations go last; where processes share the tests they go first in one of them, lest the
-    others should wait for them at the end.
+    Operations go last; where processes share the tests, what one of them has to itself goes first,
+    lest the others should wait for it at the end.
     """
     for item in items:
         if item.get_closest_marker("alone") and not item.get_closest_marker("slow"):
             raise pytest.UsageError(f"{item.nodeid} is marked alone: mark it slow as well.")
     rank = {"postgres_server": 1, "dask_client": 1, "s3_endpoint_url": 1, "prefect_server": 2}
-    in_operations = 0 if hasattr(config, "workerinput") else 4
     ranks: dict[Path, int] = {}
     for item in items:
         names = getattr(item, "fixturenames", ())
         needed = max([1, *(1 + rank.get(name, 0) for name in names)])
-        needed = in_operations if item.nodeid.startswith(OPERATIONS) else needed
+        needed = 4 if item.nodeid.startswith(OPERATIONS) else needed
         ranks[item.path] = max(ranks.get(item.path, 0), needed)
+    if hasattr(config, "workerinput"):
+        scopes = {item.path: scope_of(item.nodeid, config) for item in items}
+        ranks |= {path: 0 for path in scopes if scopes[path] in (OPERATIONS, SERVED)}
     # What stands at the top takes long as well.
     items.sort(key=lambda item: (ranks[item.path], len(item.path.parts)))
     _send_functions_by_value(items)
@@ -129,22 +133,40 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
-    """Give each process whole files, and all operations, which share a server, to one.
-
-    Unless the command says how tests are to be shared.
-    """
+    """Give each process whole files, unless the command says how tests are to be shared."""
     if config.option.dist != "load":
         return None
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file: str = super()._split_scope(nodeid)
-            return OPERATIONS if nodeid.startswith(OPERATIONS) else file
+            return scope_of(nodeid, config)
 
     # Else it would put files with many tests first.
     config.option.loadscopereorder = False
     return Scheduling(config, log)
+
+
+def scope_of(nodeid: str, config: pytest.Config) -> str:
+    """Return what one process does as a whole: a file, all operations, or all that a server is for.
+
+    A server of Prefect's takes six seconds of a core to start, and only one process of quick tests
+    starts it. The slow ones that ask for it are too many for one process.
+    """
+    file = nodeid.partition("::")[0]
+    in_operations = nodeid.startswith(OPERATIONS)
+    if "not slow" in config.option.markexpr:
+        return SERVED if in_operations or _asks_for_server(config.rootpath / file) else file
+    return OPERATIONS if in_operations else file
+
+
+@functools.cache
+def _asks_for_server(file: Path) -> bool:
+    """Whether a test file names the fixture: the process that shares tests out collects none.
+
+    One that lies outside of the repository has another name in it.
+    """
+    return file.exists() and re.search(r"\bprefect_server\b", file.read_text()) is not None
 
 
 def _send_functions_by_value(items: list[pytest.Item]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import COLLECTED_WITH
+from tests.conftest import COLLECTED_WITH, OPERATIONS, SERVED, scope_of
 
 # None of them is needed before a test that uses it runs: see lazily.py. Together they are twelve
 # seconds of each process.
@@ -47,6 +47,21 @@ def suite(tmp_path: Path) -> Suite:
 
 def test_collecting_imports_no_heavy_library(request) -> None:
     assert not HEAVY & request.config.stash[COLLECTED_WITH]
+
+
+def test_one_process_of_the_quick_tests_starts_the_prefect_server(request, monkeypatch) -> None:
+    monkeypatch.setattr(request.config.option, "markexpr", "not slow or program")
+    scopes = {item.nodeid: scope_of(item.nodeid, request.config) for item in request.session.items}
+    asking = [item for item in request.session.items if "prefect_server" in item.fixturenames]
+    assert {scopes[item.nodeid] for item in asking} <= {SERVED}
+    in_keys = "tests/tables/test_keys.py::test_it"
+    assert scope_of(in_keys, request.config) == "tests/tables/test_keys.py"
+    in_main = "tests/flows/cli/test_main.py::test_it"
+    assert scope_of(in_main, request.config) == SERVED
+    # The slow ones of these files take minutes each.
+    monkeypatch.setattr(request.config.option, "markexpr", "slow and not alone")
+    assert scope_of(in_main, request.config) == "tests/flows/cli/test_main.py"
+    assert scope_of(f"{OPERATIONS}test_up.py::test_it", request.config) == OPERATIONS
 
 
 @cache
