@@ -18,7 +18,9 @@ def free_port() -> int:
     processes of tests that look for one see that the same port of UDP, which no server uses, is
     taken.
     """
-    for port in random.SystemRandom().sample(range(LOWEST, END), END - LOWEST):
+    # To draw an order of them all takes 4 ms, and a port a tenth of one.
+    first = random.SystemRandom().randrange(LOWEST, END)
+    for port in [*range(first, END), *range(LOWEST, first)]:
         if port in NO_BROWSER:
             continue
         claim = socket.socket(type=socket.SOCK_DGRAM)
