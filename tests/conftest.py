@@ -42,6 +42,8 @@ TEMP_DIR = Path(tempfile.mkdtemp(prefix="partwise-tests-"))
 SESSION_MARK = "PARTWISE_TEST_SESSION"
 SERVER_START_TIMEOUT_S = 120.0
 SERVERS = ExitStack()
+LEFT_S = 5.0
+"""For so long processes that the tests have ended may take to go."""
 OPERATIONS = "tests/flows/operations/"
 SERVED = "what asks for Prefect's server"
 MOST_MODULES = 300
@@ -237,7 +239,7 @@ def no_process_outlives_the_tests() -> Iterator[None]:
         warm.SERVERS.close()
     if (machine := sys.modules.get("partwise.processes.machine_server")) is not None:
         machine.MACHINE_SERVERS.close()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + LEFT_S
     while left := _marked_processes():
         if time.monotonic() > deadline:
             pytest.fail(f"processes outlive the tests: {left}")

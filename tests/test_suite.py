@@ -24,6 +24,7 @@ HEAVY = {
     *("statsforecast", "tensorflow", "torch", "transformers", "xgboost"),
 }
 ROOT = Path(__file__).resolve().parents[1]
+IMPATIENT = "from tests import conftest\nconftest.LEFT_S = 0.3\n"
 Suite = Callable[..., tuple[str, list[str] | None]]
 
 
@@ -131,7 +132,7 @@ def test_finds_all_as_it_was():
 @pytest.mark.parametrize(
     ("text", "options"),
     [
-        ("def test_leaks(tmp_path):\n    leaked = subprocess.Popen(['sleep', '60'])", ()),
+        (f"{IMPATIENT}def test_leaks():\n    leaked = subprocess.Popen(['sleep', '60'])", ()),
         ("@pytest.fixture(scope='session')\ndef no(): 1 / 0\ndef test_shared(no): pass", ()),
         ("def test_dies(): os._exit(1)", ("-n", "1")),
         ("1 / 0", ()),

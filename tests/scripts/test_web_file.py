@@ -50,7 +50,8 @@ def _endless(taken: socket.socket) -> None:
 def _drip(taken: socket.socket, beginning: bytes) -> None:
     taken.sendall(beginning)
     is_over = threading.Event()
-    for _ in range(100):
+    # Twice as long as an answer is waited for: who gave up hangs up no sooner.
+    for _ in range(40):
         taken.sendall(b"x")
         is_over.wait(0.05)
 
