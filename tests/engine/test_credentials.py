@@ -10,7 +10,7 @@ URL = "s3://a-bucket/models"
 
 def test_every_worker_has_the_latest_keys() -> None:
     # Workers of this process, since processes take seconds to start.
-    options = {"processes": False, "dashboard_address": None}
+    options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
     with LocalCluster(n_workers=1, **options) as cluster, Client(cluster) as client:
         try:
             client.register_plugin(Credentials(URL, {"key": "old", "secret": "old"}))
