@@ -1,21 +1,24 @@
 """The portfolio of a run: a document beside its ledger."""
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from typing import ClassVar
 
-from partwise.errors import InputError, RunFormatError
-from partwise.runs.documents import run_path
+from pydantic import ConfigDict, JsonValue
+
+from partwise.errors import InputError
+from partwise.runs.documents import Document, run_path
 from partwise.store.signing import check_signed, is_configured, seal
 from partwise.store.store import Store
 
 PORTFOLIO_FILE = "portfolio.json"
 
 
-class Portfolio(BaseModel):
+class Portfolio(Document):
     """The few settings of a trainer that together leave the least regret."""
 
     # Ignored: where keys are configured, the members of a seal stand beside these.
     model_config = ConfigDict(extra="ignore", frozen=True)
 
+    sealed_since: ClassVar[int | None] = None
     format_version: int = 1
     trainer: str
     """The kind of the trainer, or the name of a function, whose settings they are."""
@@ -48,6 +51,7 @@ def read_portfolio(store: Store, run_id: str) -> Portfolio:
 
     Raises:
         InputError: The run has none.
+        NewerFormatError: A newer release wrote it.
         RunFormatError: It cannot be read.
         SignatureError: Keys are configured, and none of them signed it.
     """
@@ -59,7 +63,4 @@ def read_portfolio(store: Store, run_id: str) -> Portfolio:
             f"The run {run_id!r} has no portfolio: give a run of find_portfolio that is complete."
         ) from None
     check_signed(content, path, path, store)
-    try:
-        return Portfolio.model_validate_json(content)
-    except ValidationError as error:
-        raise RunFormatError(f"The portfolio of {run_id!r} cannot be read: {error}") from error
+    return Portfolio.from_bytes(content, path)

@@ -5,7 +5,12 @@ from functools import partial
 
 import pytest
 
-from partwise.errors import RunFormatError, RunNotFoundError, SignatureError
+from partwise.errors import (
+    NewerFormatError,
+    RunFormatError,
+    RunNotFoundError,
+    SignatureError,
+)
 from partwise.runs.contents import list_generations, list_runs
 from partwise.runs.garbage import collect_garbage
 from partwise.runs.portfolio import PORTFOLIO_FILE, Portfolio, read_portfolio, write_portfolio
@@ -130,6 +135,16 @@ def test_a_step_of_ones_own_is_carried_out_by_the_next(run: Run) -> None:
     store.delete(f"{FOLDER}/lease/{number}.released")
     collect_garbage(store, "run", dry_run=False)
     assert not store.exists(f"{FOLDER}/outputs/old")
+
+
+def test_a_portfolio_of_a_newer_release_is_refused_and_not_misread(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(KEYS_VARIABLE)
+    newer = PORTFOLIO.model_copy(update={"format_version": 2})
+    write_portfolio(run.store, run.run_id, newer)
+    with pytest.raises(NewerFormatError, match=r"portfolio\.json has format version 2, .* newer"):
+        read_portfolio(run.store, run.run_id)
 
 
 def test_a_portfolio_is_signed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
