@@ -76,7 +76,7 @@ class Signature(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format_version: int = 1
+    format_version: Literal[1] = 1
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     layout: Literal["tensor", "columns", "custom"]
@@ -121,9 +121,11 @@ class Signature(BaseModel):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
+            first = error.errors()[0]
             raise IntegrityError(
                 f"The model's {METADATA_KEY!r} has a form that this release does not know: "
-                f"{error.errors()[0]['msg']}."
+                f"{'.'.join(map(str, first['loc']))}: {first['msg']}. Install a newer partwise, or "
+                "export the model again."
             ) from error
 
     def column_names(self) -> list[str]:

@@ -21,7 +21,7 @@ from partwise.models.onnx_files import (
     save_onnx,
 )
 from partwise.models.onnx_model import OnnxModel
-from partwise.models.signature import Signature, Tensor
+from partwise.models.signature import METADATA_KEY, Signature, Tensor
 
 FLOAT = onnx.TensorProto.FLOAT
 WEIGHTS = np.random.default_rng(0).normal(size=(64, 512)).astype(np.float32)
@@ -276,6 +276,16 @@ def test_a_model_of_others_has_no_signature():
         signature_of(model)
     model.metadata_props.add(key="partwise.signature", value="{}")
     with pytest.raises(
-        IntegrityError, match="has a form that this release does not know: Field required"
+        IntegrityError, match="has a form that this release does not know: inputs: Field required"
     ):
         signature_of(model)
+
+
+def test_a_signature_of_a_newer_format_is_refused_and_not_misread():
+    signature = Signature(
+        inputs=(), outputs=(), layout="custom", prediction="y", model_type="x.Model"
+    )
+    text = signature.to_json().replace('"format_version":1', '"format_version":2')
+    assert Signature.from_metadata({METADATA_KEY: signature.to_json()}) == signature
+    with pytest.raises(IntegrityError, match=r"format_version: .*Install a newer"):
+        Signature.from_metadata({METADATA_KEY: text})
