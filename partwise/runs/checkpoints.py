@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from itertools import takewhile
 from pathlib import PurePosixPath
 
-from partwise.errors import RunFormatError
+from partwise.errors import NewerFormatError, RunFormatError
 from partwise.formatting import shortened
 from partwise.runs.bundle import is_name_below
 from partwise.store.signing import SigningKey, check_signed, is_configured, seal
@@ -86,11 +86,18 @@ class CheckpointDocument:
         """Read a document.
 
         Raises:
-            RunFormatError: It is damaged, of a newer format, or names a file outside its folder.
+            NewerFormatError: A newer release wrote it.
+            RunFormatError: It is damaged, or names a file outside its folder.
         """
         try:
             values = parse_json(content)
-            version, step = values["format_version"], int(values["step"])
+            # First: of a newer format, all else may be of another form.
+            if (version := values["format_version"]) not in range(1, _FORMAT_VERSION + 1):
+                raise NewerFormatError(
+                    f"{where} has format version {version!r}, and this release reads up to "
+                    f"{_FORMAT_VERSION}; install a newer partwise."
+                )
+            step = int(values["step"])
             files = tuple(
                 CheckpointFile(
                     path=str(file["path"]),
@@ -100,13 +107,10 @@ class CheckpointDocument:
                 )
                 for file in values["files"]
             )
+        except NewerFormatError:
+            raise
         except (ValueError, LookupError, TypeError) as error:
             raise RunFormatError(f"{where} is damaged: {type(error).__name__}: {error}") from error
-        if version not in range(1, _FORMAT_VERSION + 1):
-            raise RunFormatError(
-                f"{where} has format version {version!r}, and this release reads "
-                f"{_FORMAT_VERSION}; install a newer partwise."
-            )
         links = {file.path for file in files if file.link}
         for file in files:
             above = {str(folder) for folder in PurePosixPath(file.path).parents}

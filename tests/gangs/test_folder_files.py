@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from partwise.errors import RunFormatError
+from partwise.errors import NewerFormatError, RunFormatError
 from partwise.gangs.checkpoints import upload_files, write_files
 from partwise.gangs.folder_files import files_below
 from partwise.runs.checkpoints import CheckpointDocument
@@ -111,6 +111,12 @@ def test_links_of_a_forged_list_lead_nowhere_else(files):
     listed = [{"path": path, "parts": [], "link": link} for path, link in files.items()]
     content = json.dumps({"format_version": 1, "step": 1, "files": listed}).encode()
     with pytest.raises(RunFormatError, match="is not in its folder"):
+        CheckpointDocument.from_bytes(content, "there")
+
+
+def test_a_document_of_a_newer_format_is_told_as_such_whatever_else_is_in_it():
+    content = json.dumps({"format_version": 3, "step": "1-2", "trees": []}).encode()
+    with pytest.raises(NewerFormatError, match=r"there has format version 3, .* install a newer"):
         CheckpointDocument.from_bytes(content, "there")
 
 
