@@ -423,6 +423,23 @@ def test_the_map_names_every_floor() -> None:
     assert re.findall(r"`(\w+)`", " ".join(rows)) == floors
 
 
+def test_the_map_has_the_numbers_of_formats_that_the_code_has() -> None:
+    map_page = (ROOT / "docs" / "architecture.md").read_text()
+    rows = [
+        line.split("|")[1:4]
+        for line in map_page.partition("| its number |")[2].splitlines()
+        if re.match(r"\|.*_(version|VERSION)\W", line)
+    ]
+    found = {}
+    for what, shown, places in rows:
+        code = "".join((ROOT / name).read_text() for name in re.findall(r"[\w/]+\.py", places))
+        newest = re.findall(r"(?:VERSION|format_version)(?:: .+)? = (\d+)$", code, re.MULTILINE)
+        found[what.strip()] = set(newest) - set(re.findall(r"\b\d+\b", shown)) if newest else None
+
+    assert len(found) >= 14
+    assert {what: left for what, left in found.items() if left != set()} == {}
+
+
 def test_the_map_shows_about_a_dozen_boxes_each_with_a_file() -> None:
     map_page = (ROOT / "docs" / "architecture.md").read_text()
     picture = map_page.partition("```text\n")[2].partition("```")[0]
