@@ -27,5 +27,5 @@ def checksums(paths: Sequence[str]) -> dict[str, str]:
 
 
 def _checksum(file: FoundFile) -> str:
-    with file.arrow_filesystem().open_input_file(file.bare_path()) as stream:
+    with file.open() as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -169,7 +169,7 @@ MUTANTS = (
     ),
     Mutant(
         "rows read are as many as a footer says",
-        "partwise/sources/files/formats.py",
+        "partwise/sources/files/parquet_files.py",
         "if rows != expected or (pieces is None and rows != metadata.num_rows):",
         "if False:",
         "tests/datasets/test_bound.py -k a_flipped_bit_of_a_parquet_source_loses_no_row",

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +19,7 @@ from partwise.errors import SourceError
 from partwise.sources import fetching
 from partwise.sources.derived import in_blocks
 from partwise.sources.fetching import fetched_ahead
-from partwise.sources.files import discovery
+from partwise.sources.files import discovery, parquet_files
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.rows import FileFragment
 from partwise.sources.opening import keyed_by, open_source
@@ -108,6 +110,32 @@ def test_a_column_more_changes_nothing_of_that(bucket, tmp_path):
     assert numbers(source) == [n for n in range(FILES) for _ in range(4)]
     assert bucket.requests().total() == 2 * FILES
     assert all(each.fetched().fragment.file.content for each in source.fragments())
+
+
+@pytest.mark.parametrize("is_light", [True, False], ids=["group by group", "batch by batch"])
+def test_of_a_large_file_no_byte_is_read_twice(bucket, tmp_path, monkeypatch, is_light):
+    """Nor any of columns that nobody asks for, but few between those that somebody does."""
+    monkeypatch.setattr(discovery, "_FETCHED_BYTES", 10)
+    monkeypatch.setattr(parquet_files, "_BATCH_ROWS", 4096)
+    monkeypatch.setattr(parquet_files, "_BUFFER_BYTES", 2**16)
+    monkeypatch.setattr(parquet_files, "_LARGEST_BUFFER_BYTES", 2**16)
+    monkeypatch.setattr(parquet_files, "_BRIDGED_BYTES", 1000)
+    monkeypatch.setattr(parquet_files, "_GROUP_BYTES", 2**26 if is_light else 0)
+    random = np.random.default_rng(0)
+    table = pa.table({f"x{number}": random.random(30_000) for number in range(20)})
+    pq.write_table(table, tmp_path / "00.parquet", row_group_size=15_000, use_dictionary=False)
+    bucket.direct.put_file(str(tmp_path / "00.parquet"), f"{bucket.folder}/00.parquet")
+    files = Files(f"s3://{bucket.folder}", endpoint_url=bucket.proxy.url)
+    size = (tmp_path / "00.parquet").stat().st_size
+    for columns, share in ((None, 1.0), (["x3", "x11"], 0.1)):
+        source = open_source(files, columns=columns)
+        before = bucket.proxy.carried
+        batches = [b for each in source.fragments() for b in source.selection.batches(each)]
+        # Of the file's end 64 KiB are read.
+        assert bucket.proxy.carried - before < 1.1 * share * size + 2**17
+        assert len(batches) > 2
+        read = pa.Table.from_batches(batches)
+        assert read.equals(table.select(columns or table.column_names))
 
 
 @pytest.mark.parametrize("change", ["written again", "deleted"])

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from partwise.errors import ColumnError, InputError, SourceError
 from partwise.sources.files import formats as formats_module
+from partwise.sources.files import parquet_files
 from partwise.sources.files import parts as parts_module
 from partwise.sources.files.file_set import Files
 from partwise.sources.opening import open_source
@@ -174,7 +175,7 @@ def test_row_groups_of_all_sizes_give_the_rows_that_were_written(
         }
     ).select(sorted(columns))
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(formats_module, "_BATCH_ROWS", batch_rows)
+        patch.setattr(parquet_files, "_BATCH_ROWS", batch_rows)
         path = Path(folder) / "x.parquet"
         pq.write_table(table, path, row_group_size=group_rows, use_dictionary=dictionaries)
         batches = list(open_source(path).batches())
@@ -196,7 +197,7 @@ def test_row_groups_of_all_sizes_give_the_rows_that_were_written(
 def test_a_row_group_whose_columns_have_few_pages_is_read_at_once(
     tmp_path, monkeypatch, values, sizes
 ):
-    monkeypatch.setattr(formats_module, "_BATCH_ROWS", sizes[0])
+    monkeypatch.setattr(parquet_files, "_BATCH_ROWS", sizes[0])
     rows = len(values)
     pq.write_table(pa.table({"x": values}), tmp_path / "x.parquet", row_group_size=rows // 2)
     batches = list(open_source(tmp_path / "x.parquet").batches())

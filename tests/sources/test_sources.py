@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.errors import ColumnError, InputError, SourceError
-from partwise.sources.files import csv_files
-from partwise.sources.files import formats as formats_module
+from partwise.sources.files import csv_files, parquet_files
 from partwise.sources.files.discovery import find_files
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.rows import FileRows
@@ -499,7 +498,7 @@ def test_dots_in_the_names_of_parquet_columns_change_no_sizes(tmp_path):
 
 
 def test_wide_rows_come_in_small_batches(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats_module, "_BATCH_BYTES", 8_000)
+    monkeypatch.setattr(parquet_files, "_BATCH_BYTES", 8_000)
     table = pa.table({f"x{i}": range(1000) for i in range(10)})
     pq.write_table(table, tmp_path / "x.parquet")
     found = list(open_source(tmp_path / "x.parquet").batches())

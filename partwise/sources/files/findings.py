@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from partwise.sources.files.discovery import FoundFile
-from partwise.sources.files.formats import FileHead
+from partwise.sources.files.file_head import FileHead
 from partwise.sources.files.reading_options import UTF_8, CsvOptions, ExcelOptions, ReadingOptions
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from partwise.sources.files.csv_files import ways_in
 from partwise.sources.files.discovery import FoundFile
-from partwise.sources.files.formats import FileHead, head_codes, naming
+from partwise.sources.files.file_head import FileHead
+from partwise.sources.files.formats import head_codes, naming
 from partwise.sources.files.path_columns import hive_codes
 from partwise.sources.files.reading_options import CsvOptions
 from partwise.sources.files.remote_files import at_once

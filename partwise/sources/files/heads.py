@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from partwise.sources.files.discovery import FoundFile
-from partwise.sources.files.formats import FileHead, read_head
+from partwise.sources.files.file_head import FileHead
+from partwise.sources.files.formats import read_head
 from partwise.sources.files.reading_options import ReadingOptions
 from partwise.sources.files.remote_files import at_once
 

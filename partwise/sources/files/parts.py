@@ -8,7 +8,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from partwise.sources.files.discovery import FoundFile
-from partwise.sources.files.formats import FileHead, naming
+from partwise.sources.files.file_head import FileHead
+from partwise.sources.files.formats import naming
 from partwise.sources.files.parquet_int96 import UNIT
 from partwise.tables.dictionaries import plain_storage
 from partwise.tables.filters import Conditions, filter_columns, filter_expression

@@ -127,7 +127,7 @@ class FileFragment:
         Raises:
             SourceError: It cannot be read, or was replaced since it was found.
         """
-        if self.file.content is not None or not self.file.is_small_and_far:
+        if not self.file.is_small_and_far:
             return self
         with naming(self.file):
             file = self.file.fetched()

@@ -21,7 +21,7 @@ from partwise.tables.dictionaries import plain_storage
 from partwise.tables.filters import Conditions
 
 if TYPE_CHECKING:
-    from partwise.sources.files.formats import FileHead
+    from partwise.sources.files.file_head import FileHead
 
 _GROWTH = 3
 """About how much larger rows are in memory than in Parquet files."""
