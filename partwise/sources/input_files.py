@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from partwise.errors import InputError, SourceError
 from partwise.sources.files.discovery import FoundFile, absolute_path, find_files
+from partwise.sources.files.remote_files import at_once
 
 
 def checksums(paths: Sequence[str]) -> dict[str, str]:
@@ -18,14 +19,15 @@ def checksums(paths: Sequence[str]) -> dict[str, str]:
         try:
             whole = absolute_path(text)
             # The format does not matter here; without one, the suffix would have to tell it.
-            for file in find_files([whole], form="csv"):
+            files = find_files([whole], form="csv")
+            for file, checksum in zip(files, at_once(_checksum, files), strict=True):
                 inner = file.path[len(file.base) :].lstrip("/")
-                found[text if file.path == whole else f"{text}: {inner}"] = _checksum(file)
+                found[text if file.path == whole else f"{text}: {inner}"] = checksum
         except (SourceError, OSError) as error:
             raise InputError(f"files= names {text!r}, which cannot be read: {error}") from error
     return found
 
 
 def _checksum(file: FoundFile) -> str:
-    with file.open() as stream:
+    with file.fetched().open() as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
