@@ -6,12 +6,17 @@ import socket
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from distributed.client import FutureCancelledError
 
+from partwise.blocks import LocalCluster
+from partwise.cluster_calls import CUT_OFF
 from partwise.engine.scaling import ScalingConfig
 from partwise.environments.environment import Environment
 from partwise.errors import (
@@ -25,12 +30,14 @@ from partwise.errors import (
 )
 from partwise.flows import export_models, run_inference, train_distributed
 from partwise.flows.cli.main import main
+from partwise.flows.running.frame import Frame
 from partwise.gangs.options import GangOptions
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import RunStatus
 from partwise.reports.report import render_report
 from partwise.runs.garbage import collect_garbage
 from partwise.runs.run import Run
+from partwise.store.store import Store
 from partwise.trainers.ranks.xgboost import DistributedXGBoost
 from tests.environments.wheels import make_wheel
 from tests.flows.distributed_functions import (
@@ -226,7 +233,7 @@ def wait_in(folder: str):
     return pa.table({"y": [1.0]}).to_pandas()
 
 
-def test_rows_that_are_lost_with_the_scheduler_on_their_way_end_the_call(
+def test_rows_that_are_lost_with_the_scheduler_on_their_way_are_asked_for_again(
     train, dask_client, tmp_path
 ) -> None:
     (tmp_path / "sleep").touch()
@@ -240,9 +247,17 @@ def test_rows_that_are_lost_with_the_scheduler_on_their_way_end_the_call(
 
     thread = threading.Thread(target=cut)
     thread.start()
-    with pytest.raises(ClusterError, match="was closed, and what the cluster was at is lost"):
-        train(frame)
+    assert train(frame).counts == {"DONE": 2}
     thread.join()
+
+
+def test_what_is_lost_with_the_scheduler_and_not_asked_for_again_ends_the_call() -> None:
+    plan: Any = SimpleNamespace(identity=SimpleNamespace(run_id="night"))
+    frame = Frame(plan, Store.parse("artifacts"), LocalCluster())
+    lost = FutureCancelledError("rows", CUT_OFF)
+    with pytest.raises(ClusterError, match=r"at is lost; resume the run 'night'\."):
+        frame.__exit__(type(lost), lost, None)
+    frame.__exit__(ValueError, ValueError(), None)
 
 
 SCRIPT = """
