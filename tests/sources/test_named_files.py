@@ -192,6 +192,7 @@ def encrypted(path: Path, row: NamedInput) -> str:
         with pq.ParquetWriter(paths[-1], rows.schema, encryption_properties=properties) as writer:
             writer.write_table(rows)
     assert read(paths[1], columns=["k"]) == [{"k": "a"}, {"k": "b"}]
+    assert read(paths[1], columns=["k"], filter=[("k", ">", "a")]) == [{"k": "b"}]
     with pytest.raises(SourceError, match=r"True\.parquet' cannot be read as parquet.*decrypt"):
         read(paths[1])
     with pytest.raises(SourceError, match=r"True\.parquet' cannot be.*column 'x' is encrypted"):

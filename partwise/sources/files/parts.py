@@ -57,7 +57,7 @@ def divide_file(
             # The footer's statistics exclude row groups; of types that differ they say nothing.
             says = _says_of(filter_columns(conditions), head.schema, schema)
             expression = filter_expression(conditions, head.schema) if says else None
-            groups = groups if expression is None else _passing(head.metadata, expression)
+            groups = groups if expression is None else _passing(file, head, expression)
         known = {key: places[key] for key in keys if key in places}
         return _joined(head, head.metadata, groups, known, schema)
 
@@ -111,18 +111,21 @@ def _even_parts(head: FileHead) -> list[FilePart]:
     ]
 
 
-def _passing(metadata: pq.FileMetaData, expression: pc.Expression) -> list[int]:
+def _passing(file: FoundFile, head: FileHead, expression: pc.Expression) -> list[int]:
     """The row groups in which a row can pass a filter, by their statistics."""
     # It imports pandas.
     import pyarrow.dataset as pads
 
     options = pads.ParquetReadOptions(coerce_int96_timestamp_unit=UNIT)
-    # As a file of a footer alone, so that the file itself is not opened again.
-    footer = pa.BufferOutputStream()
-    metadata.write_metadata_file(footer)
-    fragment = pads.ParquetFileFormat(read_options=options).make_fragment(
-        pa.BufferReader(footer.getvalue())
-    )
+    if head.metadata is None or head.encrypted:
+        # To write the footer of such a file would end the process.
+        source = file.fetched().open()
+    else:
+        # As a file of its footer alone, so that the file itself is not opened again.
+        footer = pa.BufferOutputStream()
+        head.metadata.write_metadata_file(footer)
+        source = pa.BufferReader(footer.getvalue())
+    fragment = pads.ParquetFileFormat(read_options=options).make_fragment(source)
     return [group.id for group in fragment.subset(expression).row_groups]
 
 
