@@ -1,5 +1,6 @@
 """A file replaced by another of its size and mtime, as cp -p, rsync -a and tar leave one."""
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -114,6 +115,19 @@ def test_on_s3_the_etag_tells(s3_store_url):
         assert about.recurs
         found.setdefault(about.fingerprint, set()).add(content)
     assert [len(contents) for contents in found.values()] == [1, 1]
+
+
+def test_an_etag_may_be_listed_without_its_quotes(s3_store_url):
+    import fsspec
+
+    filesystem = fsspec.filesystem("s3", use_listings_cache=False, skip_instance_cache=True)
+    for name in ("x", "y"):
+        filesystem.pipe_file(f"{s3_store_url}/{name}.csv", f"key\n{name}\n".encode())
+    one, other = discovery.find_files([s3_store_url])
+    assert one.version[0] == one.version[-1] == '"'
+    dataclasses.replace(one, version=one.version.strip('"')).check_unchanged()
+    with pytest.raises(SourceError, match="changed while it was in use"):
+        dataclasses.replace(one, version=other.version.strip('"')).check_unchanged()
 
 
 def test_of_a_store_without_etags_nothing_is_known():

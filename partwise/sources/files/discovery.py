@@ -134,7 +134,9 @@ class FoundFile:
         """Raise `SourceError` when the file was replaced since it was found."""
         # Not the inode: some network file systems number a file again on each machine.
         now = _stamp(self.filesystem(), self.bare_path(), self.path)
-        if (now.size_bytes, now.version) != (self.size_bytes, self.version):
+        # Services that speak S3 may list an etag without its quotes.
+        versions = {version.replace('"', "") for version in (now.version, self.version)}
+        if now.size_bytes != self.size_bytes or len(versions) > 1:
             raise SourceError(
                 f"File {self.path!r} changed while it was in use: run again with files at rest."
             )
@@ -318,8 +320,8 @@ def _remote_files(
         raise SourceError(f"{url!r} cannot be listed: {type(exc).__name__}: {exc}.") from exc
     if not files:
         raise SourceError(f"There is no file at {url!r}.")
-    if bucket_of(url).startswith("abfs"):
-        # It tells a file's etag in another form, by which it would have changed since.
+    if not bucket_of(url).startswith("s3:"):
+        # Azure tells the etag of one file in another form, by which it would have changed since.
         listed = {}
     return filesystem, base, [(name, listed.get(name)) for name in files]
 
