@@ -8,7 +8,7 @@ have rows of another source behind their own.
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -71,15 +71,21 @@ class DerivedFragment:
         return derived
 
     @property
-    def fetch_bytes(self) -> int | None:
-        """How much there is to fetch of the other one."""
-        return self.fragment.fetch_bytes if isinstance(self.fragment, FarFragment) else None
+    def far_file(self) -> Any:
+        """What there is to fetch of the other one."""
+        return self.fragment.far_file if isinstance(self.fragment, FarFragment) else None
 
-    def fetched(self) -> "DerivedFragment":
-        """Return such a fragment of the other one, fetched."""
-        if isinstance(self.fragment, FarFragment):
-            return replace(self, fragment=self.fragment.fetched())
-        return self
+    def fetch_file(self) -> Any:
+        """Return the other one's file, fetched."""
+        return self._far.fetch_file()
+
+    def with_file(self, file: Any) -> "DerivedFragment":
+        """Return such a fragment of the other one, of the file that was fetched."""
+        return replace(self, fragment=self._far.with_file(file))
+
+    @property
+    def _far(self) -> FarFragment:
+        return cast("FarFragment", self.fragment)
 
     def __str__(self) -> str:
         return str(self.fragment)

@@ -3,38 +3,51 @@
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 from partwise.sources.fragments import FarFragment, Fragment
 
-_FILES = 16
+_FRAGMENTS = 16
 _BYTES = 64 * 2**20
 """Of files that are on their way, or wait for their turn."""
 
 
 def fetched_ahead(fragments: Iterable[Fragment]) -> Iterator[Fragment]:
-    """Hand out fragments in their order; meanwhile the next small files of a bucket are fetched.
+    """Hand out fragments in their order; meanwhile small files in buckets are fetched for the next.
+
+    A file is fetched once for all fragments of it that are among the next.
 
     Raises:
         SourceError: One cannot be fetched, or is not as it was found; when it is its turn.
     """
-    on_the_way: deque[tuple[Future[Fragment], int]] = deque()
-    size = 0
-    with ThreadPoolExecutor(_FILES, "partwise-fetch") as pool:
+    waiting: deque[tuple[FarFragment, Any]] = deque()
+    files: dict[Any, Future[Any]] = {}
+
+    def held() -> int:
+        return sum(file.size_bytes for file in files)
+
+    def first() -> Fragment:
+        fragment, file = waiting.popleft()
+        fetched = files[file].result()
+        if all(other != file for _, other in waiting):
+            del files[file]
+        return fragment.with_file(fetched)
+
+    with ThreadPoolExecutor(_FRAGMENTS, "partwise-fetch") as pool:
         try:
             for fragment in fragments:
-                if isinstance(fragment, FarFragment) and fragment.fetch_bytes is not None:
-                    on_the_way.append((pool.submit(fragment.fetched), fragment.fetch_bytes))
-                    size += fragment.fetch_bytes
-                    if len(on_the_way) > _FILES or size > _BYTES:
-                        first, own = on_the_way.popleft()
-                        size -= own
-                        yield first.result()
+                file = fragment.far_file if isinstance(fragment, FarFragment) else None
+                if file is None or not isinstance(fragment, FarFragment):
+                    while waiting:
+                        yield first()
+                    yield fragment
                     continue
-                while on_the_way:
-                    yield on_the_way.popleft()[0].result()
-                size = 0
-                yield fragment
-            while on_the_way:
-                yield on_the_way.popleft()[0].result()
+                if file not in files:
+                    files[file] = pool.submit(fragment.fetch_file)
+                waiting.append((fragment, file))
+                while len(waiting) > _FRAGMENTS or (len(waiting) > 1 and held() > _BYTES):
+                    yield first()
+            while waiting:
+                yield first()
         finally:
             pool.shutdown(cancel_futures=True)

@@ -45,14 +45,20 @@ class Fragment(Protocol):
 
 @runtime_checkable
 class FarFragment(Protocol):
-    """A fragment of which each look is a request or three: it may be fetched before it is read."""
+    """A fragment of which each look is a request or three: its file may be fetched beforehand."""
 
     @property
-    def fetch_bytes(self) -> int | None:
-        """How much there is to fetch; None: it is to be read as it is."""
+    def far_file(self) -> Any:
+        """What there is to fetch, equal for fragments of one file, with its `size_bytes`.
 
-    def fetched(self) -> Fragment:
-        """Fetch it, and return what is read from memory."""
+        None: the fragment is to be read as it is.
+        """
+
+    def fetch_file(self) -> Any:
+        """Return that file, fetched."""
+
+    def with_file(self, file: Any) -> Fragment:
+        """Return such a fragment of the file that was fetched."""
 
 
 class Rows(Protocol):

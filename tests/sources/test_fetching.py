@@ -1,10 +1,11 @@
 """Small files of a bucket: one request to look at each, and two to read it, ahead of its turn."""
 
-import threading
+import itertools
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from partwise.errors import SourceError
@@ -21,7 +22,6 @@ from partwise.sources.derived import in_blocks
 from partwise.sources.fetching import fetched_ahead
 from partwise.sources.files import discovery, parquet_files
 from partwise.sources.files.file_set import Files
-from partwise.sources.files.rows import FileFragment
 from partwise.sources.opening import keyed_by, open_source
 from tests.fault_proxy import FaultProxy, fault_proxy
 from tests.sources.test_schema_policies import put
@@ -101,7 +101,7 @@ def test_a_large_file_is_read_in_ranges(bucket, tmp_path, monkeypatch):
     monkeypatch.setattr(discovery, "_FETCHED_BYTES", 10)
     source = open_source(files)
     assert numbers(source) == [n for n in range(FILES) for _ in range(4)]
-    assert all(each.file.fetched().content is None for each in source.fragments())
+    assert all(each.fetch_file().content is None for each in source.fragments())
 
 
 def test_a_column_more_changes_nothing_of_that(bucket, tmp_path):
@@ -109,7 +109,7 @@ def test_a_column_more_changes_nothing_of_that(bucket, tmp_path):
     bucket.requests()
     assert numbers(source) == [n for n in range(FILES) for _ in range(4)]
     assert bucket.requests().total() == 2 * FILES
-    assert all(each.fetched().fragment.file.content for each in source.fragments())
+    assert all(each.fetch_file().content for each in source.fragments())
 
 
 @pytest.mark.parametrize("is_light", [True, False], ids=["group by group", "batch by batch"])
@@ -138,6 +138,19 @@ def test_of_a_large_file_no_byte_is_read_twice(bucket, tmp_path, monkeypatch, is
         assert read.equals(table.select(columns or table.column_names))
 
 
+def test_a_file_of_many_keys_is_read_once_for_all_of_them(bucket, tmp_path):
+    table = pa.table({"key": np.arange(60) // 2, "x": range(60)})
+    pq.write_table(table, tmp_path / "00.parquet", row_group_size=2)
+    bucket.direct.put_file(str(tmp_path / "00.parquet"), f"{bucket.folder}/00.parquet")
+    source = open_source(Files(f"s3://{bucket.folder}", endpoint_url=bucket.proxy.url))
+    fragments = source.fragments(["key"])
+    assert len(fragments) == 30
+    bucket.requests()
+    read = [b for each in fetched_ahead(fragments) for b in source.selection.batches(each)]
+    assert pa.Table.from_batches(read).to_pylist() == table.to_pylist()
+    assert bucket.requests() == {"GET 00.parquet": 1, "HEAD 00.parquet": 1}
+
+
 @pytest.mark.parametrize("change", ["written again", "deleted"])
 def test_a_file_that_changed_is_refused_at_its_turn(bucket, tmp_path, change):
     source = open_source(bucket.fill(tmp_path, "parquet"))
@@ -155,61 +168,97 @@ def test_a_file_that_changed_is_refused_at_its_turn(bucket, tmp_path, change):
         next(read)
 
 
-@settings(deadline=None, max_examples=50)
+MOST_BYTES = 8 * 2**20
+
+
+@dataclass(frozen=True)
+class FakeFile:
+    """A file, and whether it was fetched."""
+
+    number: int
+    size_bytes: int
+    is_fetched: bool = False
+
+
+@dataclass(frozen=True)
+class Fake:
+    """A fragment of a file, which notes when it is fetched."""
+
+    number: int
+    file: FakeFile
+    log: list[int] = field(compare=False)
+
+    @property
+    def far_file(self) -> FakeFile | None:
+        return self.file if self.file.size_bytes <= MOST_BYTES else None
+
+    def fetch_file(self) -> FakeFile:
+        self.log.append(self.file.number)
+        return replace(self.file, is_fetched=True)
+
+    def with_file(self, file: FakeFile) -> "Fake":
+        return replace(self, file=file)
+
+
+class AtOnce:
+    """In place of threads: what is begun has ended, so that all that is ahead can be counted."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __enter__(self) -> "AtOnce":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def submit(self, call: Any) -> Future:
+        future: Future = Future()
+        future.set_result(call())
+        return future
+
+    def shutdown(self, **_: object) -> None:
+        pass
+
+
+@settings(deadline=None, max_examples=60)
+@example(sizes=[1], files=[(number, 1) for number in range(31)], stop=200)
+@example(sizes=[MOST_BYTES], files=[(number, 1) for number in range(31)], stop=200)
+@example(sizes=[MOST_BYTES], files=[(number % 7, 3) for number in range(31)], stop=200)
 @given(
-    sizes=st.lists(st.sampled_from([0, 1, 2**20, 8 * 2**20, 8 * 2**20 + 1]), max_size=60),
-    stop=st.integers(0, 60),
+    sizes=st.lists(st.sampled_from([0, 1, 2**20, MOST_BYTES, MOST_BYTES + 1]), min_size=1),
+    files=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 25)), max_size=30),
+    stop=st.integers(0, 200),
 )
-def test_few_files_and_bytes_are_ahead_of_what_is_read(sizes, stop):
-    """In order, whatever is small; and what is not asked for is left where it is."""
-    fetched: list[int] = []
-    lock = threading.Lock()
-
-    class Far(FileFragment):
-        def fetched(self) -> FileFragment:
-            with lock:
-                fetched.append(self.rows)
-            return self
-
-    def fragment(number: int, size: int) -> FileFragment:
-        file = discovery.FoundFile(
-            path=f"s3://b/{number}.csv",
-            format="csv",
-            base="b",
-            size_bytes=size,
-            version="",
-            access=discovery.Access(),
-        )
-        schema = pa.schema([])
-        return Far(
-            file=file,
-            pieces=None,
-            names=(),
-            file_schema=schema,
-            schema=schema,
-            constants={},
-            stated={},
-            known={},
-            rows=number,
-            size_bytes=size,
-            row_bytes=1,
-            options=None,
-        )
-
-    fragments = [fragment(number, size) for number, size in enumerate(sizes)]
-    ahead = fetched_ahead(fragments)
-    for number, each in enumerate(ahead):
-        assert each is fragments[number]
-        with lock:
-            begun = max(fetched, default=number)
-        between = sizes[number + 1 : begun + 1]
-        assert len(between) <= fetching._FILES + 1
-        assert sum(size for size in between[:-1] if size <= 8 * 2**20) <= fetching._BYTES
-        if number == stop:
+def test_few_fragments_and_bytes_are_ahead_of_what_is_read(sizes, files, stop):
+    """In order, each with its own file; a row of fragments of one file is fetched once."""
+    log: list[int] = []
+    numbers = [number for number, count in files for _ in range(count)]
+    fragments = [
+        Fake(place, FakeFile(number, sizes[number % len(sizes)]), log)
+        for place, number in enumerate(numbers)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fetching, "ThreadPoolExecutor", AtOnce)
+        ahead = fetched_ahead(fragments)
+        first = next(ahead, None)
+    handed_out = ahead if first is None else itertools.chain([first], ahead)
+    for place, each in enumerate(handed_out):
+        is_far = fragments[place].far_file is not None
+        assert each == replace(fragments[place], file=replace(each.file, is_fetched=is_far))
+        assert each.file.number == numbers[place]
+        begun = Counter(log)
+        done = Counter(number for number, _ in itertools.groupby(numbers[: place + 1]))
+        waiting = [number for number in begun if begun[number] > done[number]]
+        assert len(waiting) <= fetching._FRAGMENTS + 1
+        held = [sizes[number % len(sizes)] for number in waiting]
+        assert sum(held) <= fetching._BYTES + MOST_BYTES
+        if place == stop:
             ahead.close()
             break
-    count = len(fetched)
-    far = [n for n, size in enumerate(sizes) if size <= 8 * 2**20]
-    assert sorted(fetched) == far[:count]
-    if stop >= len(sizes):
-        assert sorted(fetched) == far
+    groups = Counter(number for number, _ in itertools.groupby(numbers))
+    far = {number for number in groups if sizes[number % len(sizes)] <= MOST_BYTES}
+    assert set(log) <= far
+    assert all(count <= groups[number] for number, count in Counter(log).items())
+    if stop >= len(numbers):
+        assert set(log) == far

@@ -87,7 +87,7 @@ class FileFragment:
         """Read its rows."""
         what, keys = str(self), self._key_numbers()
         with naming(self.file):
-            file = self.fetched().file
+            file = self.fetch_file()
             if file.content is None:
                 file.check_unchanged()
             for batch in read_batches(
@@ -117,22 +117,26 @@ class FileFragment:
                 file.check_unchanged()
 
     @property
-    def fetch_bytes(self) -> int | None:
-        """The size of a small file in a bucket."""
-        return self.file.size_bytes if self.file.is_small_and_far else None
+    def far_file(self) -> FoundFile | None:
+        """Its file, where that is small and in a bucket."""
+        return self.file if self.file.is_small_and_far else None
 
-    def fetched(self) -> "FileFragment":
-        """Return it with the content of its file, where that is small and in a bucket.
+    def fetch_file(self) -> FoundFile:
+        """Return its file with the content, where it is small and in a bucket.
 
         Raises:
             SourceError: It cannot be read, or was replaced since it was found.
         """
         if not self.file.is_small_and_far:
-            return self
+            return self.file
         with naming(self.file):
             file = self.file.fetched()
             # Afterwards: what is as it was found was so when it was read.
             file.check_unchanged()
+        return file
+
+    def with_file(self, file: FoundFile) -> "FileFragment":
+        """Return such a fragment of the file that was fetched."""
         return replace(self, file=file)
 
     def _key_numbers(self) -> dict[str, KeyNumbers]:
