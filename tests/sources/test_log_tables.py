@@ -22,6 +22,7 @@ from pyroaring import BitMap
 from partwise.errors import ColumnError, InputError, SourceError
 from partwise.shuffle.plan import shard_rows
 from partwise.shuffle.sorted_shards import sort_shard
+from partwise.sources.fetching import fetched_ahead
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.remote_files import Access
 from partwise.sources.opening import data_of_recipe, open_source
@@ -365,6 +366,11 @@ def test_in_a_bucket_a_table_is_read_with_the_keys_of_its_source(
     source = open_source(files)
     assert sorted_rows(files) == expected(*what_is_left())
     assert source.buckets() == {f"s3://{s3_bucket}"}
+    # As those do who divide rows.
+    ahead = [
+        b for each in fetched_ahead(source.fragments()) for b in source.selection.batches(each)
+    ]
+    assert sum(batch.num_rows for batch in ahead) == len(expected(*what_is_left()))
     inside = remote.find(root)[-1]
     for part in (f"s3://{inside}", f"{root}/**/*.parquet", root.rpartition("/")[0]):
         with pytest.raises(SourceError, match="whose log says which"):

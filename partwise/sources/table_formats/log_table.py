@@ -1,7 +1,7 @@
 """What the readers of logs give: a table at one version, and the files that are its own."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from partwise.tables.filters import Conditions
 class TableFile(FoundFile):
     """A file of a table, which nothing writes again: a change makes another file."""
 
-    values: Mapping[str, Any]
+    values: Mapping[str, Any] = field(hash=False)
     """Those of its partition by column, which the file itself may lack."""
 
     def check_unchanged(self) -> None:
