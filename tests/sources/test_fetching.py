@@ -20,7 +20,8 @@ from partwise.errors import SourceError
 from partwise.sources import fetching
 from partwise.sources.derived import in_blocks
 from partwise.sources.fetching import fetched_ahead
-from partwise.sources.files import discovery, parquet_files
+from partwise.sources.files import discovery, parquet_files, parquet_spans
+from partwise.sources.files.file_parts import FileParts
 from partwise.sources.files.file_set import Files
 from partwise.sources.opening import keyed_by, open_source
 from tests.fault_proxy import FaultProxy, fault_proxy
@@ -101,7 +102,8 @@ def test_a_large_file_is_read_in_ranges(bucket, tmp_path, monkeypatch):
     monkeypatch.setattr(discovery, "_FETCHED_BYTES", 10)
     source = open_source(files)
     assert numbers(source) == [n for n in range(FILES) for _ in range(4)]
-    assert all(each.fetch_file().content is None for each in source.fragments())
+    read = [each.fetch_file().content for each in source.fragments()]
+    assert all(isinstance(content, FileParts) for content in read)
 
 
 def test_a_column_more_changes_nothing_of_that(bucket, tmp_path):
@@ -112,15 +114,16 @@ def test_a_column_more_changes_nothing_of_that(bucket, tmp_path):
     assert all(each.fetch_file().content for each in source.fragments())
 
 
-@pytest.mark.parametrize("is_light", [True, False], ids=["group by group", "batch by batch"])
-def test_of_a_large_file_no_byte_is_read_twice(bucket, tmp_path, monkeypatch, is_light):
+@pytest.mark.parametrize("is_held", [True, False], ids=["at once", "batch by batch"])
+def test_of_a_large_file_no_byte_is_read_twice(bucket, tmp_path, monkeypatch, is_held):
     """Nor any of columns that nobody asks for, but few between those that somebody does."""
     monkeypatch.setattr(discovery, "_FETCHED_BYTES", 10)
+    monkeypatch.setattr(discovery, "_REQUESTED_BYTES", 100_000)
     monkeypatch.setattr(parquet_files, "_BATCH_ROWS", 4096)
     monkeypatch.setattr(parquet_files, "_BUFFER_BYTES", 2**16)
     monkeypatch.setattr(parquet_files, "_LARGEST_BUFFER_BYTES", 2**16)
-    monkeypatch.setattr(parquet_files, "_BRIDGED_BYTES", 1000)
-    monkeypatch.setattr(parquet_files, "_GROUP_BYTES", 2**26 if is_light else 0)
+    monkeypatch.setattr(parquet_spans, "_BRIDGED_BYTES", 1000)
+    monkeypatch.setattr(parquet_files, "MOST_HELD_BYTES", 2**26 if is_held else 0)
     random = np.random.default_rng(0)
     table = pa.table({f"x{number}": random.random(30_000) for number in range(20)})
     pq.write_table(table, tmp_path / "00.parquet", row_group_size=15_000, use_dictionary=False)
@@ -151,8 +154,13 @@ def test_a_file_of_many_keys_is_read_once_for_all_of_them(bucket, tmp_path):
     assert bucket.requests() == {"GET 00.parquet": 1, "HEAD 00.parquet": 1}
 
 
+@pytest.mark.parametrize("is_small", [True, False], ids=["small", "large"])
 @pytest.mark.parametrize("change", ["written again", "deleted"])
-def test_a_file_that_changed_is_refused_at_its_turn(bucket, tmp_path, change):
+def test_a_file_that_changed_is_refused_at_its_turn(
+    bucket, tmp_path, monkeypatch, change, is_small
+):
+    if not is_small:
+        monkeypatch.setattr(discovery, "_FETCHED_BYTES", 10)
     source = open_source(bucket.fill(tmp_path, "parquet"))
     fragments = source.fragments()
     name = f"{bucket.folder}/05.parquet"

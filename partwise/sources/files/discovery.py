@@ -14,6 +14,7 @@ from pyarrow import fs as pafs
 
 from partwise.choices import Format
 from partwise.errors import SourceError
+from partwise.sources.files.file_parts import FileParts, PartsReader
 from partwise.sources.files.remote_files import Access, at_once, bucket_of, filesystem_of
 from partwise.sources.table_formats.roots import tables_among
 
@@ -36,6 +37,8 @@ _SUFFIXES: dict[str, Format] = {
 _GLOB = frozenset("*?[")
 _FETCHED_BYTES = 8 * 2**20
 """Of a file that is fetched at once; a reader's buffers of a larger one take as much."""
+_REQUESTED_BYTES = 8 * 2**20
+"""Of one request of several at a time: a bucket gives each so many MB/s, whatever others ask."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +67,8 @@ class FoundFile:
     access: Access | None = None
     """What opens the bucket of a URL; None for a local path."""
 
-    content: bytes | None = field(default=None, repr=False)
-    """All of it, where it was fetched."""
+    content: bytes | FileParts | None = field(default=None, repr=False)
+    """All of it, or the parts that are read, where they were fetched."""
 
     @property
     def is_far(self) -> bool:
@@ -88,32 +91,46 @@ class FoundFile:
             content = read(self.bare_path(), start=0, end=self.size_bytes)
         return replace(self, content=content)
 
-    def open(self, ahead_bytes: int | None = None) -> pa.NativeFile:
+    def with_spans(self, spans: Sequence[tuple[int, int]]) -> "FoundFile":
+        """Return a file of a bucket with its bytes from so many on to so many, fetched at once.
+
+        Those that it has of others it keeps.
+        """
+        cuts = [
+            (start, min(start + _REQUESTED_BYTES, end))
+            for begin, end in spans
+            for start in range(begin, end, _REQUESTED_BYTES)
+        ]
+        starts, ends = [start for start, _ in cuts], [end for _, end in cuts]
+        path = self.bare_path()
+        found = self.filesystem().cat_ranges([path] * len(cuts), starts, ends, on_error="raise")
+        before = self.content.parts if isinstance(self.content, FileParts) else {}
+        parts = {**before, **dict(zip(starts, found, strict=True))}
+        return replace(self, content=FileParts(size_bytes=self.size_bytes, parts=parts))
+
+    def open(self, *, reads_ahead: bool = True) -> pa.NativeFile:
         """Open it for reading at any position.
 
-        Of a bucket, so many bytes are read ahead; None: as many as its file system likes.
+        Of a bucket its file system reads ahead, if the reader has no buffers of its own.
         """
+        if isinstance(self.content, FileParts):
+            return pa.PythonFile(PartsReader(self.content), mode="r")
         if self.content is not None:
             return pa.BufferReader(self.content)
         if self.access is None:
             # A mapped file that is cut short while it is read kills the process (SIGBUS).
             return pa.OSFile(self.path)
-        if ahead_bytes is not None:
+        if not reads_ahead:
             # Those of s3fs are 50 MiB, which are thrown away at each jump to another column: of a
             # row group of 160 MB, 1.2 GB were read.
-            opened = self.filesystem().open(
-                self.bare_path(),
-                mode="rb",
-                cache_type="readahead" if ahead_bytes else "none",
-                block_size=ahead_bytes or None,
-            )
+            opened = self.filesystem().open(self.bare_path(), mode="rb", cache_type="none")
             return pa.PythonFile(opened, mode="r")
         return self._arrow_filesystem().open_input_file(self.bare_path())
 
     def open_stream(self) -> pa.NativeFile:
         """Open it for reading from front to end, decompressed if its name ends in .gz and such."""
         if self.content is not None:
-            return pa.input_stream(pa.BufferReader(self.content), self.compression)
+            return pa.input_stream(self.open(), self.compression)
         return self._arrow_filesystem().open_input_stream(
             self.bare_path(), compression=self.compression
         )

@@ -7,13 +7,17 @@ flat in rows, files and the size of row groups, where the dataset's scanner read
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.file_head import FileHead
+from partwise.sources.files.file_parts import FileParts
+from partwise.sources.files.parquet_footers import FOOTERS, with_tail
 from partwise.sources.files.parquet_int96 import UNIT, int96_columns, with_exact_times
+from partwise.sources.files.parquet_spans import MOST_HELD_BYTES, column_spans
 from partwise.tables.column_names import check_unique_names
 from partwise.tables.parquet_types import columns_of_leaves
 
@@ -28,10 +32,8 @@ _BUFFER_BYTES = 2**20
 """Of each column that is read from a bucket, where each time that it is filled is a request."""
 _LARGEST_BUFFER_BYTES = 8 * 2**20
 """Of one of few columns."""
-_GROUP_BYTES = 64 * 2**20
-"""Of the buffers of all columns; and of a row group that is fetched before it is decoded."""
-_BRIDGED_BYTES = 4 * 2**20
-"""Between columns of such a row group: at 100 MB/s they take as long as a request of 40 ms."""
+_BUFFERS_BYTES = 64 * 2**20
+"""Of the buffers of all columns."""
 _LOCAL_BUFFER_BYTES = 128 * 2**10
 """Of each column that is read from a disk."""
 
@@ -53,9 +55,7 @@ def parquet_batches(
     """
     step = max(1, min(_BATCH_ROWS, _BATCH_BYTES // row_bytes))
 
-    def batches(
-        parquet: pq.ParquetFile, columns: Sequence[str], *, fetches: bool = False
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(parquet: pq.ParquetFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         groups = _groups(parquet.metadata, pieces)
 
         def is_read_at_once(group: int) -> bool:
@@ -75,29 +75,21 @@ def parquet_batches(
                     )
                     yield from table.to_batches(max_chunksize=step)
             else:
-                # Else Arrow would fetch all row groups first.
-                for together in [[group] for group in some] if fetches else [list(some)]:
-                    yield from parquet.iter_batches(
-                        batch_size=step, row_groups=together, columns=list(columns)
-                    )
+                yield from parquet.iter_batches(
+                    batch_size=step, row_groups=list(some), columns=list(columns)
+                )
 
     with ExitStack() as opened:
-        parquet = opened.enter_context(_open_parquet(file, columns=len(names)))
-        fetches = file.is_far and _are_light(parquet.metadata, pieces, len(names))
-        if fetches:
-            metadata = parquet.metadata
-            parquet = opened.enter_context(_open_parquet(file, pre_buffer=True, metadata=metadata))
-        read = batches(parquet, names, fetches=fetches)
+        footer = FOOTERS.get(file)
+        parquet = opened.enter_context(_open_parquet(file, footer, columns=len(names)))
+        if footer is None:
+            footer = parquet.metadata
+            FOOTERS.keep(file, footer)
+        read = batches(parquet, names)
         if old_times := int96_columns(parquet, names):
-            finer = opened.enter_context(_open_parquet(file, int96_unit="ns"))
+            finer = opened.enter_context(_open_parquet(file, footer, int96_unit="ns"))
             read = with_exact_times(read, batches(finer, old_times), schema)
         yield from _whole(parquet, read, pieces)
-
-
-def _are_light(metadata: pq.FileMetaData, pieces: range | None, names: int) -> bool:
-    """Whether of each row group all that is wanted may be in memory before it is decoded."""
-    groups = map(metadata.row_group, _groups(metadata, pieces))
-    return all(_wanted_bytes(group, names) <= _GROUP_BYTES for group in groups)
 
 
 def _wanted_bytes(group: pq.RowGroupMetaData, names: int) -> int:
@@ -149,22 +141,22 @@ def _whole(
 
 def _open_parquet(
     file: FoundFile,
+    footer: pq.FileMetaData | None = None,
     *,
     pre_buffer: bool = False,
-    metadata: pq.FileMetaData | None = None,
     columns: int = 1,
     int96_unit: str = UNIT,
 ) -> pq.ParquetFile:
     source: str | pa.NativeFile = file.path
     if file.access is not None:
-        source = file.open(ahead_bytes=_BRIDGED_BYTES if pre_buffer else 0)
+        source = file.open(reads_ahead=False)
     buffer_bytes = _LOCAL_BUFFER_BYTES
     if file.is_far:
-        wanted = _GROUP_BYTES // max(1, columns)
+        wanted = _BUFFERS_BYTES // max(1, columns)
         buffer_bytes = max(_BUFFER_BYTES, min(_LARGEST_BUFFER_BYTES, wanted))
     return pq.ParquetFile(
         source,
-        metadata=metadata,
+        metadata=footer,
         # As `FoundFile.open`.
         memory_map=False,
         # Without buffering ahead, and with small buffers, a row group of 10M rows took 147 MB, and
@@ -211,7 +203,7 @@ def value_bits(schema: pa.Schema, name: str) -> int:
 
 def parquet_head(file: FoundFile) -> FileHead:
     """Read the footer of a file."""
-    parquet = _open_parquet(file, pre_buffer=True)
+    parquet = _open_parquet(with_tail(file) if file.is_far else file, pre_buffer=True)
     # Once: it is made of the footer each time that it is asked for.
     schema, metadata = parquet.schema_arrow, parquet.metadata
     check_unique_names(schema.names)
@@ -225,6 +217,31 @@ def parquet_head(file: FoundFile) -> FileHead:
         encrypted=encrypted,
         pieces=metadata.num_row_groups,
     )
+
+
+def with_row_groups(file: FoundFile, names: Sequence[str], pieces: range | None) -> FoundFile:
+    """Return a file of a bucket with the bytes of columns of some of its row groups; None: of all.
+
+    Where they are more than are held in memory, it comes back as it was given.
+    """
+
+    def read() -> pq.FileMetaData:
+        with _open_parquet(with_tail(file), pre_buffer=True) as parquet:
+            return parquet.metadata
+
+    metadata = FOOTERS.of(file, read)
+    groups = _groups(metadata, pieces)
+    nothing = replace(file, content=FileParts(size_bytes=file.size_bytes, parts={}))
+    with _open_parquet(nothing, metadata, pre_buffer=True) as parquet:
+        parquet.close(force=True)
+        if not _has_open_columns(parquet, names, groups):
+            return file
+        spans = column_spans(metadata, parquet.schema_arrow, names, groups)
+    # A damaged footer may lead anywhere.
+    spans = [(start, min(end, file.size_bytes)) for start, end in spans]
+    if sum(end - start for start, end in spans) > MOST_HELD_BYTES:
+        return file
+    return file.with_spans(spans)
 
 
 def _with_known_orders(
@@ -261,15 +278,17 @@ def _check_footer(parquet: pq.ParquetFile) -> frozenset[str]:
         The columns that are encrypted under a footer that is not.
     """
     parquet.close(force=True)
-    if _has_open_columns(parquet, None):
+    groups = range(parquet.metadata.num_row_groups)
+    if _has_open_columns(parquet, None, groups):
         return frozenset()
     names = parquet.schema_arrow.names
-    return frozenset(name for name in names if not _has_open_columns(parquet, [name]))
+    return frozenset(name for name in names if not _has_open_columns(parquet, [name], groups))
 
 
-def _has_open_columns(parquet: pq.ParquetFile, names: Sequence[str] | None) -> bool:
+def _has_open_columns(
+    parquet: pq.ParquetFile, names: Sequence[str] | None, groups: Sequence[int]
+) -> bool:
     """Look at the metadata of columns, of all for None; False: that of one is encrypted."""
-    groups = range(parquet.metadata.num_row_groups)
     try:
         parquet.read_row_groups(groups, columns=names, use_threads=False)
     except pa.ArrowInvalid as error:

@@ -21,6 +21,7 @@ from partwise.sources.files.findings import tell_findings
 from partwise.sources.files.formats import naming, read_batches, reading_schema
 from partwise.sources.files.guessed_numbers import GuessedNumbers
 from partwise.sources.files.heads import read_heads
+from partwise.sources.files.parquet_files import with_row_groups
 from partwise.sources.files.parts import divide_file
 from partwise.sources.files.path_columns import hive_columns, hive_names, relative_paths
 from partwise.sources.files.reading_options import (
@@ -40,6 +41,15 @@ from partwise.tables.filters import Conditions, filter_batch
 from partwise.tables.schemas import cast_batch, common_schema
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FarPart:
+    """Row groups of a file in a bucket."""
+
+    path: str
+    pieces: range | None
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,20 +127,28 @@ class FileFragment:
                 file.check_unchanged()
 
     @property
-    def far_file(self) -> FoundFile | None:
-        """Its file, where that is small and in a bucket."""
-        return self.file if self.file.is_small_and_far else None
+    def far_file(self) -> "FoundFile | _FarPart | None":
+        """What there is to fetch of its file: of a large one in a bucket, what it reads of it."""
+        if self.file.is_small_and_far:
+            return self.file
+        if self.file.is_far and self.file.format == "parquet":
+            return _FarPart(path=self.file.path, pieces=self.pieces, size_bytes=self.size_bytes)
+        return None
 
     def fetch_file(self) -> FoundFile:
-        """Return its file with the content, where it is small and in a bucket.
+        """Return its file with what there is to fetch of it, or as it is.
 
         Raises:
             SourceError: It cannot be read, or was replaced since it was found.
         """
-        if not self.file.is_small_and_far:
+        far = self.far_file
+        if far is None:
             return self.file
         with naming(self.file):
-            file = self.file.fetched()
+            if far is self.file:
+                file = self.file.fetched()
+            else:
+                file = with_row_groups(self.file, self.names, self.pieces)
             # Afterwards: what is as it was found was so when it was read.
             file.check_unchanged()
         return file
