@@ -118,7 +118,7 @@ def test_a_column_more_changes_nothing_of_that(bucket, tmp_path):
 def test_of_a_large_file_no_byte_is_read_twice(bucket, tmp_path, monkeypatch, is_held):
     """Nor any of columns that nobody asks for, but few between those that somebody does."""
     monkeypatch.setattr(discovery, "_FETCHED_BYTES", 10)
-    monkeypatch.setattr(discovery, "_REQUESTED_BYTES", 100_000)
+    monkeypatch.setattr(discovery, "REQUESTED_BYTES", 100_000)
     monkeypatch.setattr(parquet_files, "_BATCH_ROWS", 4096)
     monkeypatch.setattr(parquet_files, "_BUFFER_BYTES", 2**16)
     monkeypatch.setattr(parquet_files, "_LARGEST_BUFFER_BYTES", 2**16)

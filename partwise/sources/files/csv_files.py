@@ -293,14 +293,17 @@ def _by_line(
     return str(error)
 
 
-def _text_stream(file: FoundFile, options: CsvOptions) -> pa.NativeFile:
-    """Open a file as UTF-8."""
-    stream = file.open_stream()
-    if codec_name(options.encoding) == UTF_8:
-        return stream
-    return pa.transcoding_input_stream(stream, options.encoding, UTF_8)
+@contextmanager
+def _text_stream(file: FoundFile, options: CsvOptions) -> Iterator[pa.NativeFile]:
+    """Give a file as UTF-8."""
+    with file.streamed() as stream:
+        if codec_name(options.encoding) == UTF_8:
+            yield stream
+        else:
+            yield pa.transcoding_input_stream(stream, options.encoding, UTF_8)
 
 
+@contextmanager
 def _reader(
     file: FoundFile,
     options: CsvOptions,
@@ -309,7 +312,7 @@ def _reader(
     block_bytes: int = 0,
     *,
     threads: bool = True,
-) -> pacsv.CSVStreamingReader:
+) -> Iterator[pacsv.CSVStreamingReader]:
     convert = pacsv.ConvertOptions(
         column_types=(
             None if schema is None else {f.name: _parsed_type(f.type, options) for f in schema}
@@ -321,22 +324,23 @@ def _reader(
         convert.timestamp_parsers = [*options.date_formats, pacsv.ISO8601]
     if options.null_words:
         convert.null_values = [*convert.null_values, *options.null_words]
-    return pacsv.open_csv(
-        _text_stream(file, options),
-        read_options=pacsv.ReadOptions(
-            block_size=block_bytes or _BLOCK_BYTES,
-            use_threads=threads,
-            skip_rows=options.skip_rows,
-            column_names=list(options.column_names) or None,
-        ),
-        parse_options=pacsv.ParseOptions(
-            delimiter=options.delimiter,
-            quote_char=options.quote or False,
-            # Arrow's threads are slower with it, and without quotes no value has a line end.
-            newlines_in_values=bool(options.quote),
-        ),
-        convert_options=convert,
+    read = pacsv.ReadOptions(
+        block_size=block_bytes or _BLOCK_BYTES,
+        use_threads=threads,
+        skip_rows=options.skip_rows,
+        column_names=list(options.column_names) or None,
     )
+    parse = pacsv.ParseOptions(
+        delimiter=options.delimiter,
+        quote_char=options.quote or False,
+        # Arrow's threads are slower with it, and without quotes no value has a line end.
+        newlines_in_values=bool(options.quote),
+    )
+    with (
+        _text_stream(file, options) as stream,
+        pacsv.open_csv(stream, read, parse, convert) as reader,
+    ):
+        yield reader
 
 
 def _parsed_type(wanted: pa.DataType, options: CsvOptions) -> pa.DataType:

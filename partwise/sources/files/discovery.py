@@ -4,17 +4,23 @@ import glob
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import fs as pafs
 
 from partwise.choices import Format
 from partwise.errors import SourceError
-from partwise.sources.files.file_parts import FileParts, PartsReader
+from partwise.sources.files.file_parts import (
+    REQUESTED_BYTES,
+    BlocksReader,
+    FileParts,
+    PartsReader,
+    RangesReader,
+)
 from partwise.sources.files.remote_files import Access, at_once, bucket_of, filesystem_of
 from partwise.sources.table_formats.roots import tables_among
 
@@ -37,8 +43,6 @@ _SUFFIXES: dict[str, Format] = {
 _GLOB = frozenset("*?[")
 _FETCHED_BYTES = 8 * 2**20
 """Of a file that is fetched at once; a reader's buffers of a larger one take as much."""
-_REQUESTED_BYTES = 8 * 2**20
-"""Of one request of several at a time: a bucket gives each so many MB/s, whatever others ask."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +88,19 @@ class FoundFile:
         """Return a small file of a bucket with its content; another one as it is."""
         if not self.is_small_and_far:
             return self
-        content = b""
-        if self.size_bytes:
-            # With its end: without, some stores are asked for that first.
-            read = self.filesystem().cat_file
-            content = read(self.bare_path(), start=0, end=self.size_bytes)
+        # With its end: without, some stores are asked for that first.
+        content = self._fetch(0, self.size_bytes) if self.size_bytes else b""
         return replace(self, content=content)
+
+    def with_start(self) -> "FoundFile":
+        """Return a file with its content if it is small and in a bucket, of a larger one its start.
+
+        For whoever looks at its first rows several times: Arrow reads a block and the next one for
+        them.
+        """
+        if not self.is_far or self.is_small_and_far:
+            return self.fetched()
+        return self.with_spans([(0, min(2 * REQUESTED_BYTES, self.size_bytes))])
 
     def with_spans(self, spans: Sequence[tuple[int, int]]) -> "FoundFile":
         """Return a file of a bucket with its bytes from so many on to so many, fetched at once.
@@ -97,9 +108,9 @@ class FoundFile:
         Those that it has of others it keeps.
         """
         cuts = [
-            (start, min(start + _REQUESTED_BYTES, end))
+            (start, min(start + REQUESTED_BYTES, end))
             for begin, end in spans
-            for start in range(begin, end, _REQUESTED_BYTES)
+            for start in range(begin, end, REQUESTED_BYTES)
         ]
         starts, ends = [start for start, _ in cuts], [end for _, end in cuts]
         path = self.bare_path()
@@ -111,7 +122,7 @@ class FoundFile:
     def open(self, *, reads_ahead: bool = True) -> pa.NativeFile:
         """Open it for reading at any position.
 
-        Of a bucket its file system reads ahead, if the reader has no buffers of its own.
+        Of a bucket, blocks are fetched ahead, unless the reader has buffers of its own.
         """
         if isinstance(self.content, FileParts):
             return pa.PythonFile(PartsReader(self.content), mode="r")
@@ -120,32 +131,39 @@ class FoundFile:
         if self.access is None:
             # A mapped file that is cut short while it is read kills the process (SIGBUS).
             return pa.OSFile(self.path)
-        if not reads_ahead:
-            # Those of s3fs are 50 MiB, which are thrown away at each jump to another column: of a
-            # row group of 160 MB, 1.2 GB were read.
-            opened = self.filesystem().open(self.bare_path(), mode="rb", cache_type="none")
-            return pa.PythonFile(opened, mode="r")
-        return self._arrow_filesystem().open_input_file(self.bare_path())
+        reader = BlocksReader if reads_ahead else RangesReader
+        return pa.PythonFile(reader(self.size_bytes, self._fetch), mode="r")
 
     def open_stream(self) -> pa.NativeFile:
         """Open it for reading from front to end, decompressed if its name ends in .gz and such."""
-        if self.content is not None:
-            return pa.input_stream(self.open(), self.compression)
-        return self._arrow_filesystem().open_input_stream(
-            self.bare_path(), compression=self.compression
-        )
+        opened = self.open()
+        if isinstance(self.content, FileParts):
+            start = b"".join(part for _, part in sorted(self.content.parts.items()))
+            opened = pa.PythonFile(BlocksReader(self.size_bytes, self._fetch, start), mode="r")
+        return pa.input_stream(opened, self.compression)
+
+    @contextmanager
+    def streamed(self) -> Iterator[pa.NativeFile]:
+        """Give `open_stream` to a reader that reads on by a thread of its own.
+
+        Of a bucket that would be requests, after the reader is done with: it is closed. A file on a
+        disk is not: closed under that thread, its number might be that of another file by then.
+        """
+        stream = self.open_stream()
+        try:
+            yield stream
+        finally:
+            if self.access is not None:
+                stream.close()
+
+    def _fetch(self, start: int, end: int) -> bytes:
+        fetched: bytes = self.filesystem().cat_file(self.bare_path(), start=start, end=end)
+        return fetched
 
     @property
     def compression(self) -> str | None:
         """Of the whole file, by its name, as Arrow calls it."""
         return _COMPRESSIONS.get(os.path.splitext(self.path)[1].lower())
-
-    def _arrow_filesystem(self) -> pafs.FileSystem:
-        """The file system that `bare_path` is a path of."""
-        filesystem = self.filesystem()
-        if filesystem is None:
-            return pafs.LocalFileSystem()
-        return pafs.PyFileSystem(pafs.FSSpecHandler(filesystem))
 
     def check_unchanged(self) -> None:
         """Raise `SourceError` when the file was replaced since it was found."""

@@ -57,7 +57,7 @@ def naming(file: FoundFile) -> Iterator[None]:
 def read_head(file: FoundFile, options: ReadingOptions = None) -> FileHead:
     """Read the schema of a file, and what else costs little."""
     with naming(file):
-        file = file.fetched()
+        file = file.with_start() if file.format in ("csv", "json") else file.fetched()
         match file.format:
             case "parquet":
                 return parquet_head(file)
@@ -216,7 +216,10 @@ def _first_lines(file: FoundFile, schema: pa.Schema) -> pa.RecordBatch:
         return next(iter(lines))
 
 
-def _open_json(file: FoundFile, schema: pa.Schema | None = None, names: Sequence[str] = ()) -> Any:
+@contextmanager
+def _open_json(
+    file: FoundFile, schema: pa.Schema | None = None, names: Sequence[str] = ()
+) -> Iterator[Any]:
     """Open a file of JSON lines; a field that its first block or the schema lacks is an error.
 
     Where not all fields of the schema are named, only those that are: others are passed over.
@@ -227,12 +230,11 @@ def _open_json(file: FoundFile, schema: pa.Schema | None = None, names: Sequence
     if schema is not None and 0 < len(names) < len(schema):
         schema = pa.schema([schema.field(name) for name in names])
         unexpected = "ignore"
-    return pajson.open_json(
-        file.open_stream(),
-        read_options=pajson.ReadOptions(block_size=_TEXT_BLOCK_BYTES),
-        parse_options=pajson.ParseOptions(
-            explicit_schema=schema,
-            newlines_in_values=False,
-            unexpected_field_behavior=unexpected,
-        ),
+    read = pajson.ReadOptions(block_size=_TEXT_BLOCK_BYTES)
+    parse = pajson.ParseOptions(
+        explicit_schema=schema,
+        newlines_in_values=False,
+        unexpected_field_behavior=unexpected,
     )
+    with file.streamed() as stream, pajson.open_json(stream, read, parse) as lines:
+        yield lines

@@ -54,7 +54,9 @@ class GuessedNumbers:
             there = [name for name in new if name in head.schema.names]
             with naming(file):
                 return (
-                    head_codes(file.fetched(), head.options, head.schema, there)[0] if there else {}
+                    head_codes(file.with_start(), head.options, head.schema, there)[0]
+                    if there
+                    else {}
                 )
 
         if new:
@@ -77,7 +79,7 @@ class GuessedNumbers:
             if name not in head.schema.names or not isinstance(head.options, CsvOptions):
                 return {}
             with naming(file):
-                return ways_in(file.fetched(), head.options, name)
+                return ways_in(file.with_start(), head.options, name)
 
         # First what the heads say, for which no file is read again.
         different = self._two_spellings(name)
