@@ -1,5 +1,6 @@
 """What a call names outside of us, opened: its store, its cluster, its databases."""
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 _CLUSTERS = (LocalCluster, CudaCluster, RemoteCluster, CustomCluster)
 _ADDRESSES = ("tcp://", "tls://")
+_connected: set[int] = set()
+"""The number of this process, and of those that it was forked from, which worked with a cluster."""
 
 
 def open_data(data: Any, store: StoreParameter) -> Any:
@@ -155,7 +158,17 @@ def open_cluster(cluster: ClusterParameter, gpus: float | None = None) -> Cluste
     """Return the cluster that a caller names, with room for all that share a GPU.
 
     `gpus` is what a partition is to have.
+
+    Raises:
+        InputError: There is none of that name.
+        ClusterError: This process was forked from one that has worked with a cluster.
     """
+    if _connected - {os.getpid()}:
+        # Dask's threads are not in it, and neither are ours: it would wait for them for ever.
+        raise ClusterError(
+            "This process was forked from one that had worked with a cluster, whose threads it "
+            "lacks: start it by another method, such as multiprocessing.get_context('spawn')."
+        )
     opened = _open_cluster(cluster)
     return opened.shared_by(sharing(gpus)) if isinstance(opened, CudaCluster) else opened
 
@@ -186,6 +199,7 @@ def _open_cluster(cluster: ClusterParameter) -> Cluster:
 @contextmanager
 def connect(cluster: Cluster) -> Iterator["Client"]:
     """Give a client of the cluster, which stands for the time of the block."""
+    _connected.add(os.getpid())
     with ExitStack() as stack:
         try:
             client = stack.enter_context(cluster.client())

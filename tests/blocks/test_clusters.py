@@ -20,8 +20,8 @@ from distributed.security import Security
 
 from partwise.blocks import CudaCluster, LocalCluster, RemoteCluster, cluster_start
 from partwise.cluster_calls import known_workers
-from partwise.errors import InputError
-from partwise.flows.running.connections import open_cluster
+from partwise.errors import ClusterError, InputError
+from partwise.flows.running.connections import connect, open_cluster
 from tests.own_cluster import wait_for
 from tests.strangers import strange_server
 
@@ -384,6 +384,25 @@ def test_a_cuda_cluster_has_room_for_all_that_share_a_gpu():
     assert open_cluster(CudaCluster(), 0.25)._sharing == 4
     assert open_cluster(CudaCluster(), 1)._sharing == open_cluster(CudaCluster())._sharing == 1
     assert open_cluster(LocalCluster(workers=2), 0.25) == LocalCluster(workers=2)
+
+
+def test_a_fork_of_a_process_that_worked_with_a_cluster_is_refused(dask_client):
+    with connect(RemoteCluster(address=dask_client.scheduler.address)):
+        pass
+    assert open_cluster("local") == LocalCluster()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            open_cluster("local")
+        except ClusterError as error:
+            os.write(write, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with open(read) as said:
+        assert "was forked from one that had worked with a cluster" in said.read()
 
 
 @pytest.mark.usefixtures("gpu")
