@@ -198,6 +198,8 @@ REFUSED = {
     "no entry script": lambda: ParallelRunConfig(entry_script="none.py"),
     "one by one": lambda: PyTorch(".", conda_packages=["mkl"]),
     "none of": lambda: PyTorch(".", vm_priority="cheap"),
+    "'2' is no number with k": lambda: PyTorch(".", shm_size=2).arguments_of_run(Workspace()),
+    "shm_gib 0.0: ": lambda: PyTorch(".", shm_size="0g").arguments_of_run(Workspace()),
 }
 
 
@@ -205,6 +207,40 @@ REFUSED = {
 def test_what_has_no_counterpart_is_answered_by_a_sentence(sentence):
     with pytest.raises(InputError, match=sentence):
         REFUSED[sentence]()
+
+
+NUMBERS = {
+    "node_count": lambda value: PyTorchConfiguration(node_count=value).arguments(),
+    "process_count": lambda value: PyTorchConfiguration(process_count=value or 0).arguments(),
+    "process_count_per_node": lambda value: MpiConfiguration(value).arguments(),
+    "run_max_try": lambda value: parallel_config(run_max_try=value).execution(),
+    "error_threshold": lambda value: parallel_config(error_threshold=value or "no").execution(),
+    "allowed_failed_count": lambda value: parallel_config(
+        allowed_failed_count=value or "no"
+    ).execution(),
+    "allowed_failed_percent": lambda value: parallel_config(
+        allowed_failed_percent=str(value)
+    ).execution(),
+}
+
+
+def parallel_config(**settings) -> ParallelRunConfig:
+    return ParallelRunConfig(
+        entry_script=Path(__file__).name, source_directory=str(Path(__file__).parent), **settings
+    )
+
+
+@pytest.mark.parametrize("value", [0, -2, 1.5, float("nan"), None, "2", True], ids=repr)
+@pytest.mark.parametrize("name", NUMBERS)
+def test_what_is_no_number_of_things_is_answered_by_a_sentence(name, value):
+    with pytest.raises(InputError, match=f"{name}=.* is no (whole )?number"):
+        NUMBERS[name](value)
+
+
+def test_no_file_is_no_mini_batch():
+    config = parallel_config(mini_batch_size=0)
+    with pytest.raises(InputError, match="mini_batch_size=0 is"):
+        ParallelRunStep("a", config, str(ROOT)).arguments_of_map(Workspace())
 
 
 @pytest.mark.parametrize("given", ["environment_variables", "environment"])

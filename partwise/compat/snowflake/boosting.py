@@ -132,5 +132,5 @@ def own_scaling(config: BoostingScalingConfig | ScalingConfig | None) -> Scaling
     return ScalingConfig(
         ranks=config.num_workers,
         cpus=config.num_cpu_per_worker,
-        gpus=None if config.use_gpu is None else int(config.use_gpu),
+        gpus=config.use_gpu,
     )

@@ -139,5 +139,10 @@ def test_rows_by_name_become_data_and_eval_data() -> None:
         sharded.get_shard()
     scaling = own_scaling(PyTorchScalingConfig(2, 3, WorkerResourceConfig(num_gpus=1)))
     assert scaling == ScalingConfig(ranks=6, gpus=1)
+    for nodes, workers in ((0, 1), (-1, -1), (None, 1), (1, "2")):
+        with pytest.raises(InputError, match="is no whole number from 1 on"):
+            own_scaling(PyTorchScalingConfig(nodes, workers, WorkerResourceConfig()))
+    with pytest.raises(InputError, match="gpus 'x'"):
+        XGBEstimator(scaling_config=XGBScalingConfig(use_gpu="x"))
     with pytest.raises(RuntimeError, match="rank"):
         get_context()

@@ -26,5 +26,7 @@ def test_a_cluster_that_is_named_is_scaled(dask_client: Any) -> None:
     threads = dask_client.nthreads()
     assert node["cpus"] == sum(threads.values())
     assert scale_cluster(len(threads), cluster=address) is True
+    with pytest.raises(InputError, match="timeout_s 'x'"):
+        scale_cluster(2, options={"rollback_after_seconds": "x"}, cluster=address)
     with pytest.raises(InputError, match="is_async"):
         scale_cluster(2, is_async=True, cluster=address)

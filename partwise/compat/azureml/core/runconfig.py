@@ -5,6 +5,7 @@ from typing import Any
 
 from partwise.compat.azureml.core.conda_dependencies import CondaDependencies as CondaDependencies
 from partwise.compat.azureml.core.environment import Environment
+from partwise.compat.counts import count_of
 from partwise.errors import InputError
 
 
@@ -18,15 +19,17 @@ class PyTorchConfiguration:
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `run_script`."""
-        count = self.process_count or self.node_count
-        if count % self.node_count:
+        nodes = count_of("node_count", self.node_count)
+        given = self.process_count
+        count = nodes if given is None else count_of("process_count", given)
+        if count % nodes:
             raise InputError(
-                f"process_count={count} cannot be spread over node_count={self.node_count}: it is "
+                f"process_count={count} cannot be spread over node_count={nodes}: it is "
                 "that of all nodes, of which each has as many."
             )
         return {
-            "nodes": self.node_count,
-            "ranks_per_node": count // self.node_count,
+            "nodes": nodes,
+            "ranks_per_node": count // nodes,
             "backend": self.communication_backend,
         }
 
@@ -40,7 +43,8 @@ class MpiConfiguration:
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `run_script`; a single process needs no Open MPI."""
-        nodes, ranks = self.node_count, self.process_count_per_node
+        nodes = count_of("node_count", self.node_count)
+        ranks = count_of("process_count_per_node", self.process_count_per_node)
         backend = "mpi" if nodes * ranks > 1 else "none"
         return {"nodes": nodes, "ranks_per_node": ranks, "backend": backend}
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from partwise.compat.azureml.core.environment import Environment
 from partwise.compat.azureml.core.workspace import Workspace
 from partwise.compat.azureml.pipeline.entry_script import PATHS, EntryScript, content_of
+from partwise.compat.counts import count_of
 from partwise.engine.options import ExecutionOptions
 from partwise.environments.environment import DEFAULT_ENVIRONMENT
 from partwise.errors import InputError
@@ -55,12 +56,16 @@ class ParallelRunConfig:
 
     def execution(self) -> ExecutionOptions:
         """Return how long and how often a mini-batch is tried, and how many may fail."""
-        budgets = (self.error_threshold, self.allowed_failed_count)
-        given = [each for each in budgets if each is not None and each >= 0]
+        budgets = [count_of("error_threshold", self.error_threshold, -1)]
+        if self.allowed_failed_count is not None:
+            budgets.append(count_of("allowed_failed_count", self.allowed_failed_count, -1))
+        given = [each for each in budgets if each >= 0]
         percent = self.allowed_failed_percent
+        if isinstance(percent, str):
+            raise InputError(f"allowed_failed_percent={percent!r} is no number: give 0 to 100.")
         return ExecutionOptions(
             timeout_s=self.run_invocation_timeout,
-            max_retries=self.run_max_try - 1,
+            max_retries=count_of("run_max_try", self.run_max_try) - 1,
             max_failed=min(given) if given else None,
             max_failed_fraction=None if percent is None else percent / 100,
         )
@@ -129,8 +134,9 @@ class ParallelRunStep:
 
     def _files(self) -> pa.Table:
         """Return the paths of files with the numbers of their mini-batches."""
-        size = self.parallel_run_config.mini_batch_size or 10
-        if not str(size).isdecimal():
+        given_size = self.parallel_run_config.mini_batch_size
+        size = 10 if given_size is None else given_size
+        if not (str(size).isdecimal() and int(size)):
             raise InputError(
                 f"mini_batch_size={size!r} is a size of rows: give partition_keys=, by which rows "
                 "are divided here; of files it is how many are one mini-batch."

@@ -129,15 +129,14 @@ class Estimator:
 
     def _infrastructure(self) -> Infrastructure:
         image = self.custom_docker_image or self.custom_docker_base_image or ""
-        return Infrastructure.model_validate(
-            {
-                "image": image,
-                "registry_credentials": self.image_registry_details or "",
-                "vm_class": self.vm_size or "",
-                "vm_priority": _PRIORITIES[self.vm_priority],
-                "shm_gib": _gib(self.shm_size) if self.shm_size else None,
-            }
-        )
+        settings: dict[str, Any] = {
+            "image": image,
+            "registry_credentials": self.image_registry_details or "",
+            "vm_class": self.vm_size or "",
+            "vm_priority": _PRIORITIES[self.vm_priority],
+            "shm_gib": _gib(str(self.shm_size)) if self.shm_size else None,
+        }
+        return Infrastructure(**settings)
 
 
 def _gib(size: str) -> float:

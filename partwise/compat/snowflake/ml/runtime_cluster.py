@@ -47,7 +47,7 @@ def scale_cluster(
         raise InputError("is_async is not taken: leave it out, the workers are waited for.")
     from partwise.flows import scale_cluster as own_scale_cluster
 
-    timeout_s = float((options or {}).get("rollback_after_seconds", TIMEOUT_S))
+    timeout_s = (options or {}).get("rollback_after_seconds", TIMEOUT_S)
     own_scale_cluster(expected_cluster_size, cluster=cluster, timeout_s=timeout_s)
     return True
 

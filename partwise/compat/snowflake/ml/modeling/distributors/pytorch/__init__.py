@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import partwise.ranks.current_context as our_context
+from partwise.compat.counts import count_of
 from partwise.compat.snowflake.dataset_maps import Placed, placed, rank_datasets
 from partwise.compat.snowflake.ml.data.data_connector import DataConnector
 from partwise.compat.snowflake.ml.modeling.distributors.pytorch.scaling_config import (
@@ -216,7 +217,8 @@ def own_scaling(config: PyTorchScalingConfig | ScalingConfig | None) -> ScalingC
         return config or ScalingConfig()
     worker = config.resource_requirements_per_worker
     return ScalingConfig(
-        ranks=config.num_nodes * config.num_workers_per_node,
+        ranks=count_of("num_nodes", config.num_nodes)
+        * count_of("num_workers_per_node", config.num_workers_per_node),
         cpus=worker.num_cpus or ALL,
         gpus=worker.num_gpus,
     )
