@@ -122,9 +122,11 @@ class Signature(BaseModel):
             return cls.model_validate_json(text)
         except ValidationError as error:
             first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            seen = f" {first['input']!r:.40}" if place == "format_version" else ""
             raise IntegrityError(
                 f"The model's {METADATA_KEY!r} has a form that this release does not know: "
-                f"{'.'.join(map(str, first['loc']))}: {first['msg']}. Install a newer partwise, or "
+                f"{place}{seen}: {first['msg']}. Install a newer partwise, or "
                 "export the model again."
             ) from error
 

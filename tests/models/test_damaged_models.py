@@ -3,8 +3,15 @@
 import numpy as np
 import pytest
 
-from partwise.errors import PartwiseError
-from partwise.models.serdes import PROGRAMS, SERDES, LightGBMSerde, PickleSerde, XGBoostSerde
+from partwise.errors import PartwiseError, SerdeError
+from partwise.models.serdes import (
+    PROGRAMS,
+    SERDES,
+    LightGBMSerde,
+    PickleSerde,
+    PlainSerde,
+    XGBoostSerde,
+)
 from partwise.models.serdes.protocol import reads_streams
 
 ROWS = np.arange(40.0).reshape(20, 2)
@@ -58,3 +65,12 @@ def test_a_file_that_is_cut_off_is_refused_in_a_sentence(name, tmp_path):
 def test_a_file_that_is_not_there_is_not_damaged(name, tmp_path):
     with pytest.raises(FileNotFoundError, match="no_model"):
         SERDES[name]().read(str(tmp_path / "no_model"))
+
+
+@pytest.mark.parametrize("inside", ["", '"text": 1', '"text": "tree"', '"more": {}'])
+def test_a_newer_format_is_told_by_its_number_whatever_is_inside(inside, tmp_path):
+    path = tmp_path / "model.json"
+    inner = f', "model": {{"serde": "lightgbm", {inside}}}' if inside else ""
+    path.write_text(f'{{"kind": "of then"{inner}, "format_version": 9}}')
+    with pytest.raises(SerdeError, match=r"version 9, .* up to \d; install a newer partwise"):
+        PlainSerde().read(str(path))

@@ -287,5 +287,5 @@ def test_a_signature_of_a_newer_format_is_refused_and_not_misread():
     )
     text = signature.to_json().replace('"format_version":1', '"format_version":2')
     assert Signature.from_metadata({METADATA_KEY: signature.to_json()}) == signature
-    with pytest.raises(IntegrityError, match=r"format_version: .*Install a newer"):
+    with pytest.raises(IntegrityError, match=r"format_version 2: .*Install a newer"):
         Signature.from_metadata({METADATA_KEY: text})

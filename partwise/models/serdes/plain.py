@@ -3,10 +3,11 @@
 import base64
 import io
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from partwise.errors import SerdeError
+from partwise.errors import PartwiseError, SerdeError
 from partwise.models.serdes.protocol import StreamSerde
 
 FORMAT_VERSION = 4
@@ -15,6 +16,10 @@ FORMAT_VERSION = 4
 
 _INSIDE = ("lightgbm", "xgboost", "plain")
 """The formats that models inside of others have."""
+
+
+_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
+"""What a file of another kind ends in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +56,31 @@ class PlainSerde(StreamSerde):
         """
         from partwise.models.model_kinds import plain_model
 
+        content = file.read()
         try:
-            written = json.loads(file.read().decode(), object_hook=_inner_of_json)
+            written = json.loads(content.decode(), object_hook=_inner_of_json)
             version = written.pop("format_version")
             if version in range(1, FORMAT_VERSION + 1):
                 return plain_model(written)
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise SerdeError(
-                f"{file.name} is not a model that PlainSerde reads: {error}"
-            ) from error
+        except (PartwiseError, *_UNREADABLE) as error:
+            # Of a newer format, what is inside may be of another form.
+            version = _version_of(content)
+            if not (isinstance(version, int) and version > FORMAT_VERSION):
+                if isinstance(error, PartwiseError):
+                    raise
+                raise SerdeError(
+                    f"{file.name} is not a model that PlainSerde reads: {error}"
+                ) from error
         raise SerdeError(
-            f"{file.name} has format version {version}, and this release reads "
+            f"{file.name} has format version {version!r}, and this release reads "
             f"those up to {FORMAT_VERSION}; install a newer partwise."
         )
+
+
+def _version_of(content: bytes) -> Any:
+    with suppress(*_UNREADABLE):
+        return json.loads(content)["format_version"]
+    return None
 
 
 def _inner_to_json(model: Any) -> dict[str, str]:
