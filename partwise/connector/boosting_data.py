@@ -17,9 +17,11 @@ from partwise.tables.calendar import with_calendar
 from partwise.tables.column_names import columns_there
 from partwise.tables.decimals import cast_values
 from partwise.tables.features import (
+    LARGEST_SINGLE,
     REFUSED_BY_LIGHTGBM,
     REFUSED_BY_XGBOOST,
     choose_features,
+    column_within_single,
     feature_matrix,
     feature_names,
     numbers,
@@ -65,11 +67,19 @@ def _choose(
 
 
 def _whole(table: pa.Table, name: str, what: str) -> np.ndarray:
-    """A column of numbers, none of them missing."""
+    """A column of numbers, none of them missing, all of which single precision holds."""
     values = numbers(name, table.column(name))
     if missing := int(np.isnan(values).sum()):
         raise ColumnError(
             f"The {what} {name!r} is null or NaN in {missing} of {len(values)} rows: leave them "
+            "out first, for example with to_arrow().filter(...)."
+        )
+    # LightGBM would train on infinity without a word.
+    beyond = np.abs(values) > LARGEST_SINGLE
+    if beyond.any():
+        raise ColumnError(
+            f"The {what} {name!r} is {values[beyond][0]:g} in one of {len(values)} rows, and the "
+            f"library keeps it in single precision, up to {LARGEST_SINGLE:.2g}: leave such rows "
             "out first, for example with to_arrow().filter(...)."
         )
     return values
@@ -156,9 +166,14 @@ def xgboost_matrix(
             categories_of(column).to_pylist(),
         )
         if pa.types.is_dictionary(column.type)
-        else plain_numbers(column)
+        else column_within_single(plain_numbers(column))
         for column in chosen.table.columns
     ]
+    if chosen.weight is not None and (chosen.weight < 0).any():
+        raise ColumnError(
+            f"The weight {weight!r} is {chosen.weight.min():g} in one of {table.num_rows} rows, "
+            "and XGBoost takes none below 0: correct it first."
+        )
     return xgboost.DMatrix(
         pa.table(arrays, feature_names(chosen.table.column_names, REFUSED_BY_XGBOOST)),
         chosen.label,

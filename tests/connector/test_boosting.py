@@ -162,6 +162,9 @@ REFUSED = [
     ({"columns": ["y"], "label": "y"}, "label 'y' is among the features"),
     ({"columns": ["x"], "label": "holed"}, "label 'holed' is null or NaN in 1 of 3 rows"),
     ({"columns": ["x"], "weight": "holed"}, "weight 'holed' is null or NaN in 1 of 3 rows"),
+    ({"columns": ["x"], "label": "endless"}, "label 'endless' is -inf in one of 3 rows"),
+    ({"columns": ["x"], "label": "large"}, r"label 'large' is 1e\+39 .* precision, up to 3.4e\+38"),
+    ({"columns": ["x"], "weight": "endless"}, "weight 'endless' is -inf in one of 3 rows"),
 ]
 
 
@@ -173,9 +176,28 @@ def test_what_does_not_fit_is_named_and_never_reaches_the_library(method, argume
             "y": [1.0, 2.0, 3.0],
             "x": [1, 2, 3],
             "holed": [1.0, None, 3.0],
+            "endless": [1.0, -np.inf, 3.0],
+            "large": [1.0, 1e39, 3.0],
             "text": ["a", "b", "c"],
             "time": pa.array([1, 2, 3], pa.timestamp("us")),
         }
     )
     with pytest.raises(ColumnError, match=message):
         getattr(DataConnector(table), method)(**arguments)
+
+
+def test_features_beyond_single_precision_train_as_its_largest_numbers():
+    found = []
+    for beyond in ([-1e39, np.inf], [-3.4028235e38, 3.4028235e38]):
+        table = pa.table({"y": np.arange(8.0), "x": [1, 2, 3, 4, 5, *beyond, np.nan]})
+        data = DataConnector(table)
+        model = xgboost.train({"min_child_weight": 0, "nthread": 1}, data.to_dmatrix("y"), 9)
+        found.append(predict_xgboost(data, model).tolist())
+    assert found[0] == found[1]
+    assert len(set(found[0][:7])) > 4
+
+
+def test_xgboost_takes_no_weight_below_0():
+    table = pa.table({"y": [1.0, 2.0], "x": [1.0, 2.0], "w": [1.0, -0.5]})
+    with pytest.raises(ColumnError, match=r"weight 'w' is -0.5 in one of 2 rows"):
+        DataConnector(table).to_dmatrix("y", weight="w")

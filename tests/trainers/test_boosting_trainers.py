@@ -378,6 +378,9 @@ def test_settings_that_do_not_fit_are_refused(trainer, settings, message):
         ("xgboost", {"objective": "multi:softprob", "num_class": None}, "needs num_class"),
         ("xgboost", {"n_jobs": 4}, "Set threads of the trainer, not n_jobs"),
         ("xgboost", {"objective": "reg:quantileerror", "quantile_alpha": [0.1, 0.9]}, "one quant"),
+        ("xgboost", {"objective": "reg:quantileerror"}, "needs a quantile_alpha in params"),
+        ("xgboost", {"subsample": np.nan}, "subsample is nan in params: give a finite"),
+        ("lightgbm", {"learning_rate": np.inf}, "learning_rate is inf in params: give a finite"),
     ],
 )
 def test_params_that_do_not_fit_are_refused(kind, params, message):

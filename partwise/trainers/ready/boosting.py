@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -148,6 +149,10 @@ class BoostingSettings(FeatureSettings):
         for name in params:
             if name in self.RESERVED:
                 raise InputError(f"Set {self.RESERVED[name]}, not {name} in params.")
+        for name, value in params.items():
+            # Neither library refuses it: the model would be of NaN, or of one step.
+            if isinstance(value, float) and not math.isfinite(value):
+                raise InputError(f"{name} is {value!r} in params: give a finite number.")
         objective = params.get("objective", self.DEFAULT_OBJECTIVE)
         task = self.TASKS.get(str(objective))
         if task is None:

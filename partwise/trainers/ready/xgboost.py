@@ -113,6 +113,11 @@ class XGBoostTrainer(BoostingTrainer):
     def _task(self, params: Mapping[str, Any]) -> Task:
         if isinstance(params.get("quantile_alpha"), list):
             raise InputError("A model predicts one quantile: give quantile_alpha as a number.")
+        objective = params.get("objective")
+        if objective == "reg:quantileerror" and params.get("quantile_alpha") is None:
+            raise InputError(
+                f"The objective {objective!r} needs a quantile_alpha in params, such as 0.9."
+            )
         reason = _NO_BEST_ROUND.get(str(params.get("booster")))
         if reason is not None and self.early_stopping_rounds is not None:
             raise InputError(
