@@ -370,6 +370,14 @@ def test_the_password_is_never_shown(postgres_server):
         assert "127.0.0.1" in repr(query)
 
 
+def test_a_short_password_is_masked_alone_and_not_in_words():
+    database = Database(uri="postgresql://shop:p@host:5432/people")
+    assert database.shown == "postgresql://shop:***@host:5432/people"
+    assert Database(uri="sqlite:///a.db", password="*").redact("count(*)") == "count(***)"
+    said = database.redact("the password 'p' of people")
+    assert said == "the password '***' of people"
+
+
 def test_a_query_without_a_password_can_be_repeated(tmp_path, monkeypatch):
     path = sqlite_file(tmp_path, "CREATE TABLE t (x)", "INSERT INTO t VALUES (1), (2)")
     monkeypatch.chdir(tmp_path)

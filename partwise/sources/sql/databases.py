@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 import pyarrow as pa
 
 from partwise.errors import InputError, PartwiseError, SourceError
+from partwise.redaction import LEAST_CHARS, MASK
 
 DatabaseKind = Literal["postgresql", "sqlite", "snowflake", "bigquery"]
 
@@ -144,10 +145,14 @@ class Database:
 
     def redact(self, text: str) -> str:
         """Return a text with every secret of this database left out."""
-        # The longest first, since one may be a part of another.
-        for secret in sorted(self._secrets(), key=len, reverse=True):
-            text = text.replace(secret, "***")
-        return text
+        # The longest first, since one may be a part of another; short ones as words alone, since
+        # they are a part of any text.
+        secrets = sorted(self._secrets(), key=len, reverse=True)
+        forms = [
+            re.escape(each) if len(each) >= LEAST_CHARS else rf"(?<!\w){re.escape(each)}(?!\w)"
+            for each in secrets
+        ]
+        return re.sub("|".join(forms), MASK, text) if forms else text
 
     def _target(self, mode: Mode) -> str:
         if self.kind == "postgresql":
