@@ -31,7 +31,7 @@ def pandas_frame(table: pa.Table, types: PandasTypes) -> "pd.DataFrame":
     """
     if types not in ("numpy", "arrow"):
         raise InputError(f"types={types!r} is unknown: pass 'numpy' or 'arrow'.")
-    table = with_joinable_categories(table)
+    table = _with_chunks(with_joinable_categories(table))
     frame: pd.DataFrame
     if types == "arrow":
         import pandas
@@ -43,6 +43,17 @@ def pandas_frame(table: pa.Table, types: PandasTypes) -> "pd.DataFrame":
     except pa.ArrowNotImplementedError as error:
         raise _formless(table, error) from error
     return frame
+
+
+def _with_chunks(table: pa.Table) -> pa.Table:
+    """Give each column a chunk: pyarrow (26) ends the process at list views that have none."""
+    if table.num_rows:
+        return table
+    columns = [
+        column if column.num_chunks else pa.chunked_array([pa.nulls(0, column.type)])
+        for column in table.columns
+    ]
+    return pa.Table.from_arrays(columns, schema=table.schema)
 
 
 def _formless(table: pa.Table, error: pa.ArrowException) -> ColumnError:

@@ -25,10 +25,15 @@ def vector_of(column: pa.ChunkedArray) -> np.ndarray:
         column = column.cast(pa.uint8()).cast(pa.float64())
     chunks = column.chunks
     array = chunks[0] if len(chunks) == 1 else column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        values: np.ndarray = array.to_numpy()
-    else:
-        values = array.to_numpy(zero_copy_only=False)
+    try:
+        if isinstance(array, pa.ChunkedArray):
+            values: np.ndarray = array.to_numpy()
+        else:
+            values = array.to_numpy(zero_copy_only=False)
+    except pa.ArrowNotImplementedError as error:
+        raise ColumnError(
+            f"A column of type {kind} has no form in NumPy: leave it out, or cast it."
+        ) from error
     return values
 
 

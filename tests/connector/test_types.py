@@ -206,6 +206,20 @@ def test_what_pandas_has_not_is_named(kind):
     with pytest.raises(ColumnError, match=r"Column 'x' of type .* has no form in pandas"):
         data.to_pandas()
     assert data.to_pandas(types="arrow")["x"].isna().all()
+    if pa.types.is_list(kind) or pa.types.is_list_view(kind):
+        with pytest.raises(ColumnError, match=r"column of type .* has no form in NumPy"):
+            data.to_numpy("x")
+
+
+@pytest.mark.parametrize("kind", ["list_view<item: int64>", "list", "map"])
+def test_columns_of_list_views_may_have_no_chunks(kind):
+    views = pa.list_view(pa.int64())
+    kinds = {"list": pa.list_(views), "map": pa.map_(pa.string(), views)}
+    column = pa.chunked_array([], kinds.get(kind, views))
+    found = DataConnector(pa.table({"x": column, "k": pa.chunked_array([], pa.int32())}))
+    for types in ("numpy", "arrow"):
+        assert found.to_pandas(types=types).shape == (0, 2)
+    assert found.to_pandas()["k"].dtype == np.int32
 
 
 def test_tensors_of_times_are_counts_in_the_unit_of_the_column():
