@@ -8,7 +8,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -165,12 +165,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         headers = {name: value for name, value in self.headers.items() if name != "Expect"}
         if self.server.strip:
             headers.pop("If-None-Match", None)
-        connection = http.client.HTTPConnection(self.server.upstream.netloc, timeout=10)
-        connection.request(self.command, self.path, body, headers)
-        response = connection.getresponse()
-        content = response.read()
-        connection.close()
-        return response.status, dict(response.getheaders()), content
+        # Also where the upstream has no answer: a later test would meet the warning of the socket.
+        with closing(http.client.HTTPConnection(self.server.upstream.netloc, timeout=10)) as asked:
+            asked.request(self.command, self.path, body, headers)
+            response = asked.getresponse()
+            return response.status, dict(response.getheaders()), response.read()
 
     def answer(
         self, status: int, headers: dict[str, str], content: bytes, *, is_cut: bool = False

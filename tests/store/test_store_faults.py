@@ -1,7 +1,11 @@
 """The store on S3 over a network that fails: a proxy before a real server spoils requests."""
 
+import gc
+import http.client
+import socket
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -34,6 +38,26 @@ def store(proxy, s3_bucket) -> Store:
 def direct(store, s3_endpoint_url) -> Store:
     """The same store, past the proxy."""
     return Store.parse(store.url, endpoint_url=s3_endpoint_url)
+
+
+def connection_to(proxy: FaultProxy) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection(proxy.url.removeprefix("http://"))
+
+
+def test_the_proxy_leaves_no_connection_to_a_later_test(monkeypatch):
+    left: list[str] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda told: left.append(str(told.exc_value)))
+    monkeypatch.setattr(FaultProxy, "handle_error", lambda *_: None)
+    with socket.create_server(("127.0.0.1", 0)) as upstream:
+        url = f"http://127.0.0.1:{upstream.getsockname()[1]}"
+        with fault_proxy(url) as proxy, closing(connection_to(proxy)) as asked:
+            asked.request("GET", "/a")
+            with upstream.accept()[0] as accepted:
+                accepted.sendall(b"no answer of HTTP\r\n\r\n")
+                with pytest.raises(http.client.RemoteDisconnected):
+                    asked.getresponse()
+    gc.collect()
+    assert left == []
 
 
 @pytest.mark.parametrize("fault", ["lose answer", "lose request", "500 InternalError"])
