@@ -1,7 +1,6 @@
 """Cluster classes that do what those of batch systems and clouds may do, and their opposites."""
 
 import threading
-import time
 from typing import ClassVar
 
 import distributed
@@ -65,9 +64,13 @@ class CannotScale(Small):
 
 
 class HangsAtItsEnd(Small):
+    """Is closed when it is let."""
+
+    let = threading.Event()
+
     def close(self, timeout: float | None = None) -> None:
+        self.let.wait(60)
         super().close(timeout)
-        time.sleep(2)
 
 
 class Late(Small):

@@ -17,7 +17,7 @@ from partwise.blocks import CustomCluster, custom_cluster
 from partwise.errors import ClusterError, InputError
 from partwise.flows import map_partitions
 from partwise.flows.running.connections import connect
-from tests.blocks.other_clusters import Late, Small
+from tests.blocks.other_clusters import HangsAtItsEnd, Late, Small
 
 OTHERS = "tests.blocks.other_clusters"
 
@@ -197,11 +197,13 @@ def test_a_start_that_hangs_ends_in_time_and_what_comes_later_is_closed(closed, 
     assert len(closed) == 1
 
 
-def test_a_close_that_hangs_is_said_and_not_waited_for(caplog, monkeypatch):
+def test_a_close_that_hangs_is_said_and_not_waited_for(closed, caplog, monkeypatch):
     monkeypatch.setattr(custom_cluster, "CLOSE_TIMEOUT_S", 0.3)
     caplog.set_level(logging.WARNING)
     with of("HangsAtItsEnd").client():
         pass
+    assert not closed
+    HangsAtItsEnd.let.set()
     [message] = [r.getMessage() for r in caplog.records if r.name == custom_cluster.__name__]
     assert "could not be closed (no answer within 0.3 s): see whether its" in message
 
