@@ -24,6 +24,10 @@ _NULLABLE |= {
 """Arrow's names of the types that only pandas has."""
 
 
+_NO_FORM = (NotImplementedError, ValueError, OverflowError)
+"""What Arrow raises of types, and of values such as dates beyond the year 9999."""
+
+
 def pandas_frame(table: pa.Table, types: PandasTypes) -> "pd.DataFrame":
     """Turn a table into a pandas frame.
 
@@ -40,7 +44,7 @@ def pandas_frame(table: pa.Table, types: PandasTypes) -> "pd.DataFrame":
         return frame
     try:
         frame = _as_read(table).to_pandas()
-    except pa.ArrowNotImplementedError as error:
+    except _NO_FORM as error:
         raise _formless(table, error) from error
     return frame
 
@@ -56,15 +60,15 @@ def _with_chunks(table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 
-def _formless(table: pa.Table, error: pa.ArrowException) -> ColumnError:
+def _formless(table: pa.Table, error: Exception) -> ColumnError:
     """Return the error of a table of which Arrow makes no frame: lists of views, for example."""
-    for field in table.schema:
+    for index, field in enumerate(table.schema):
         try:
-            table.select([field.name]).to_pandas()
-        except pa.ArrowNotImplementedError:
+            table.select([index]).to_pandas()
+        except _NO_FORM as reason:
             return ColumnError(
-                f"Column {field.name!r} of type {field.type} has no form in pandas: leave it out, "
-                'cast it, or take types="arrow".'
+                f"Column {field.name!r} of type {field.type} has no form in pandas ({reason}): "
+                'leave it out, cast it, or take types="arrow".'
             )
     return ColumnError(f"The rows have no form in pandas: {error}")
 

@@ -17,7 +17,9 @@ _OFFSET = re.compile(r"tz=[+-]").search
 
 
 def _is_beyond_polars(kind: pa.DataType) -> bool:
-    """Tell decimals of a negative scale, and lists and bytes that are all empty."""
+    """Tell decimals of a negative scale, empty lists and bytes, and categories of what it lacks."""
+    if pa.types.is_dictionary(kind):
+        return holds(kind.value_type, *_NOT_IN_POLARS)
     if pa.types.is_fixed_size_binary(kind):
         return bool(kind.byte_width == 0)
     if pa.types.is_fixed_size_list(kind):

@@ -30,9 +30,9 @@ def vector_of(column: pa.ChunkedArray) -> np.ndarray:
             values: np.ndarray = array.to_numpy()
         else:
             values = array.to_numpy(zero_copy_only=False)
-    except pa.ArrowNotImplementedError as error:
+    except (NotImplementedError, ValueError, OverflowError) as error:
         raise ColumnError(
-            f"A column of type {kind} has no form in NumPy: leave it out, or cast it."
+            f"A column of type {kind} has no form in NumPy ({error}): leave it out, or cast it."
         ) from error
     return values
 

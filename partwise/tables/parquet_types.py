@@ -9,10 +9,9 @@ import pyarrow.parquet as pq
 from partwise.errors import ColumnError
 from partwise.tables.column_types import has_offsets
 from partwise.tables.dictionaries import (
-    decoded,
+    decoded_column,
     holds,
     holds_views,
-    plain_storage,
     without_null_values,
     without_views,
 )
@@ -105,8 +104,7 @@ def storable(rows: pa.Table) -> pa.Table:
     rows = without_views(rows)
     for index, field in enumerate(rows.schema):
         if pa.types.is_dictionary(field.type) and not has_offsets(field.type.value_type):
-            chunks = [decoded(chunk) for chunk in rows.column(index).chunks]
-            plain = pa.chunked_array(chunks, plain_storage(field.type))
+            plain = decoded_column(rows.column(index))
             rows = rows.set_column(index, field.with_type(plain.type), plain)
         elif pa.types.is_dictionary(field.type):
             kind = pa.dictionary(pa.int32(), field.type.value_type)

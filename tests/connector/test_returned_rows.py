@@ -373,7 +373,7 @@ def test_whole_numbers_of_a_list_that_are_no_double_are_refused_beside_one(kind)
         returned_table([kind(2**53 + 1), 0.5], "value")
 
 
-def test_views_of_text_and_bytes_are_kept_as_plain_columns() -> None:
+def test_what_no_file_has_is_kept_as_plain_columns() -> None:
     returned = {
         "text": pa.array(["a", None, "c"], pa.string_view()),
         "bytes": pa.array([b"a", None, b"c"], pa.binary_view()),
@@ -381,6 +381,7 @@ def test_views_of_text_and_bytes_are_kept_as_plain_columns() -> None:
         "struct": pa.array([{"a": "b"}, None, {}], pa.struct([("a", pa.string_view())])),
         "map": pa.array([[("a", "b")], None, []], pa.map_(pa.string(), pa.string_view())),
         "list view": pa.array([["a"], None, []], pa.list_view(pa.string())),
+        "hundreds": pa.array([100, None, 300], pa.decimal128(5, -2)).dictionary_encode(),
     }
     outcome = pa.table(returned)
     rows = produce_rows(outcome, DataConnector(ROWS), ["key"], None, "value").rows

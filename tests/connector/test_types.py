@@ -188,6 +188,8 @@ def test_polars_has_the_same_values(name, nulls):
         pa.struct([("f", pa.decimal256(50, 2))]),
         pa.map_(pa.string(), pa.month_day_nano_interval()),
         pa.run_end_encoded(pa.int32(), pa.int64()),
+        pa.dictionary(pa.int8(), pa.decimal256(50, 2)),
+        pa.list_(pa.dictionary(pa.int8(), pa.decimal128(5, -2))),
     ],
     ids=str,
 )
@@ -208,6 +210,24 @@ def test_what_pandas_has_not_is_named(kind):
     assert data.to_pandas(types="arrow")["x"].isna().all()
     if pa.types.is_list(kind) or pa.types.is_list_view(kind):
         with pytest.raises(ColumnError, match=r"column of type .* has no form in NumPy"):
+            data.to_numpy("x")
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        (pa.array([1], pa.time64("ns")), "has non-zero nanoseconds"),
+        (pa.array([5_000_000], pa.int32()).cast(pa.date32()), "year 15659 is out of range"),
+        (pa.array([1.5], pa.float16()).dictionary_encode(), "float16"),
+    ],
+    ids=str,
+)
+def test_values_that_pandas_has_not_are_named(column, reason):
+    data = DataConnector(pa.table({"k": [1], "x": column}))
+    with pytest.raises(ColumnError, match=f"Column 'x' of type .* no form in pandas .*{reason}"):
+        data.to_pandas()
+    if pa.types.is_time(column.type):
+        with pytest.raises(ColumnError, match=f"no form in NumPy .*{reason}"):
             data.to_numpy("x")
 
 
