@@ -48,7 +48,9 @@ def comparison(
         ('>', <pyarrow.Int64Scalar: 2>)
     """
     sign = "=" if operator == "==" else operator
-    if is_text(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
+    if pa.types.is_null(kind):
+        return NEVER, None
+    if is_text(kind) or pa.types.is_boolean(kind):
         return sign, _alike(name, kind, value)
     found = _exact(name, kind, value)
     low, high = _range(kind)
@@ -70,10 +72,9 @@ def equal_values(name: str, kind: pa.DataType, values: Sequence[Any]) -> list[pa
 
 def _alike(name: str, kind: pa.DataType, value: Any) -> pa.Scalar:
     fits = isinstance(value, str) if is_text(kind) else isinstance(value, bool)
-    if not (fits or pa.types.is_null(kind)):
+    if not fits:
         raise _other_kind(name, kind, value)
-    scalar = pa.scalar(value)
-    return scalar if pa.types.is_null(kind) else scalar.cast(kind)
+    return pa.scalar(value).cast(kind)
 
 
 def _other_kind(name: str, kind: pa.DataType, value: Any) -> ColumnError:

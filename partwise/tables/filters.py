@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import ColumnError, InputError
-from partwise.formatting import shortened
+from partwise.formatting import lone_surrogate, shortened
 from partwise.tables.column_types import comparable_type
 from partwise.tables.comparisons import ALWAYS, comparison, equal_values
 from partwise.tables.dictionaries import plain_storage
@@ -49,6 +49,8 @@ def _plain(condition: Any, value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, Decimal):
         return str(value)
+    if found := lone_surrogate(value):
+        raise InputError(f"The filter on column {condition[0]!r} holds {found}: correct it.")
     if isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise InputError(

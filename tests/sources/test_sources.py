@@ -19,7 +19,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from partwise.errors import ColumnError, InputError, SourceError
+from partwise.errors import ColumnError, InputError, NoRowsError, SourceError
 from partwise.sources.files import csv_files, parquet_files
 from partwise.sources.files.discovery import find_files
 from partwise.sources.files.file_set import Files
@@ -256,6 +256,8 @@ BAD_FILTERS = [
     ([("sales", "in", [1, "2"])], ColumnError, r"'sales' of type int64 with '2'"),
     ([("sales", "in", ["1"])], ColumnError, r"compares column 'sales' of type int64 with '1'"),
     ([("day", ">", "soon")], ColumnError, r"'day' of type date32\[day\] with 'soon'"),
+    ([("store", "=", "\ud800")], InputError, r"on column 'store' holds '\\ud800', half of a char"),
+    ([("day", "in", ["\udfff"])], InputError, r"on column 'day' holds '\\udfff', half of a char"),
 ]
 
 
@@ -269,6 +271,15 @@ def test_a_filter_that_leaves_nothing_says_so():
     source = open_source(TABLE, filter=[("sales", ">", 100)])
     with pytest.raises(SourceError, match=r"'sales', '>', 100.* leaves none of the 4 rows"):
         list(source.batches())
+
+
+@pytest.mark.parametrize("value", [1, 2**64, "a", True, 0.5])
+def test_nulls_pass_not_in_alone(value):
+    table = pa.table({"n": pa.nulls(2), "x": [0, 1]})
+    for condition in (("n", "=", value), ("n", "!=", value), ("n", "in", [value])):
+        with pytest.raises(NoRowsError, match="leaves none of the 2 rows"):
+            rows(table, filter=[condition])
+    assert len(rows(table, filter=[("n", "not in", [value])])) == 2
 
 
 def test_columns_are_checked():
