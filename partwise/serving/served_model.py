@@ -5,6 +5,7 @@ is that of an inference. Numbers and text of JSON take a shorter one to the same
 since to make columns of Arrow costs five times as much as to predict a row.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -25,6 +26,7 @@ from partwise.tables.calendar import SEPARATOR, zones_among
 from partwise.tables.classes import classes_among
 from partwise.tables.column_names import names_in_words
 from partwise.tables.dictionaries import decoded_column
+from partwise.tables.features import REFUSED_BY_LIGHTGBM, REFUSED_BY_XGBOOST, feature_names
 from partwise.trainers.predict import default_predict
 
 _OVERHEAD_BYTES = 64 * 1024
@@ -52,7 +54,7 @@ class ServedModel:
         names = self.column_names or ()
         self.sources = frozenset((*names, *map(source_of, names)))
         """Those, and what they are made of."""
-        known = self.sources.union(map(_plain, self.sources))
+        known = self.sources.union(*map(_spellings, self.sources))
         self._known = None if self.column_names is None else known
         named = None if categories is None else classes_among(categories)
         self._has_classes = named is not None
@@ -71,7 +73,7 @@ class ServedModel:
             for name in names
             if name not in self._known
             and name not in also_known
-            and _plain(name) not in self._known
+            and self._known.isdisjoint(_spellings(name))
         ]
         if unknown:
             hint = did_you_mean(unknown[0], sorted(self._known))
@@ -188,13 +190,13 @@ def _column_names(model: Any, signature: Signature | None) -> tuple[str, ...] | 
     return None
 
 
-def _plain(name: str) -> str:
-    """Return a name in one form, however a library spells it.
+def _spellings(name: str) -> set[str]:
+    """Return how libraries spell the name of a column, some characters of which they refuse.
 
-    LightGBM and XGBoost refuse some characters, which stand there as %XX; LightGBM has _ in place
-    of spaces.
+    LightGBM itself has _ in place of spaces.
     """
-    return "".join(f"%{ord(c):02X}" if c in '[]<>{}":,' else c for c in name).replace(" ", "_")
+    ours = (feature_names([name], each)[0] for each in (REFUSED_BY_LIGHTGBM, REFUSED_BY_XGBOOST))
+    return {re.sub(r"\s", "_", name), *ours}
 
 
 def _time_columns(

@@ -34,6 +34,9 @@ _ESCAPED = re.compile(
 )
 """What the names of features must not have in them."""
 
+_EMPTY = "%00"
+"""The name of a feature whose column has none."""
+
 UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 """The columns that pandas makes of an index without a name, as of rows that were filtered: places
 of rows, which are not a property of them."""
@@ -298,11 +301,14 @@ def _codes(name: str, column: pa.ChunkedArray, categories: Sequence[Any]) -> np.
 def feature_names(columns: Sequence[str], refused: str) -> list[str]:
     """Return names that a library takes, with the characters that it refuses as %XX.
 
+    An empty one is %00: LightGBM writes it into a model that it cannot read.
+
     Example:
-        >>> feature_names(["price [EUR]", "size"], refused="[]")
-        ['price %5BEUR%5D', 'size']
+        >>> feature_names(["price [EUR]", "size", ""], refused="[]")
+        ['price %5BEUR%5D', 'size', '%00']
     """
-    return ["".join(f"%{ord(c):02X}" if c in refused else c for c in name) for name in columns]
+    spelled = ("".join(f"%{ord(c):02X}" if c in refused else c for c in name) for name in columns)
+    return [name or _EMPTY for name in spelled]
 
 
 def columns_in_order(
@@ -346,7 +352,10 @@ def find_columns(
     missing = [name for name in features if len(names_of.get(name, ())) != 1]
     if missing:
         # As the columns were named before the library refused some of their characters.
-        missing = [_ESCAPED.sub(lambda found: chr(int(found[1], 16)), name) for name in missing]
+        missing = [
+            "" if name == _EMPTY else _ESCAPED.sub(lambda found: chr(int(found[1], 16)), name)
+            for name in missing
+        ]
         raise ColumnError(
             f"The data lacks features of the model: {names_in_words(missing)}; "
             f"{columns_there(schema.names, *missing, makeable=makeable(schema))}"

@@ -153,6 +153,18 @@ def test_names_that_a_library_refuses_are_spelled_as_trainers_do():
     assert predict_xgboost(data, model).shape == (data.num_rows,)
 
 
+def test_a_column_without_a_name_is_a_feature_that_is_read_back():
+    table = pa.table({"": np.arange(60.0), "x": np.ones(60), "y": np.arange(60.0)})
+    data = DataConnector(table)
+    booster = lightgbm.train(SETTINGS, data.to_lightgbm("y", params=SETTINGS), 2)
+    again = lightgbm.Booster(model_str=booster.model_to_string())
+    assert predict_lightgbm(data, again).tolist() == predict_lightgbm(data, booster).tolist()
+    model = xgboost.train({"nthread": 1}, data.to_dmatrix("y"), 2)
+    assert len(set(predict_xgboost(data, model))) > 1
+    with pytest.raises(ColumnError, match="lacks features of the model: '';"):
+        predict_lightgbm(DataConnector(table.drop([""])), again)
+
+
 REFUSED = [
     ({"label": "nope"}, "no column 'nope'"),
     ({"weight": "nope"}, "no column 'nope'"),

@@ -34,6 +34,7 @@ from partwise.serving.predictor import Predictor
 from partwise.serving.protocol import InferRequest, render_infer_response
 from partwise.serving.questions import Question
 from partwise.serving.served import PredictorOptions, open_served
+from partwise.serving.served_model import ServedModel
 from tests.one_catalog import promote
 from tests.serving.constants import Constants, Typed, predictor, train
 
@@ -581,6 +582,26 @@ class Named(Constants):
 
     def predict(self, frame: pd.DataFrame) -> np.ndarray:
         return frame["key"].str.len().to_numpy(float) + frame["x"].to_numpy()
+
+
+class Spelled(Constants):
+    """Reads models that say their features as LightGBM's do, and predict a number."""
+
+    def read(self, file_path: str) -> "Spelled":
+        return self
+
+    def feature_name(self) -> list[str]:
+        return ["unit%20price", "a%0Ab", "%00", "as_is"]
+
+    def predict(self, frame: pd.DataFrame) -> np.ndarray:
+        return np.full(len(frame), 5.0)
+
+
+def test_columns_are_known_however_a_library_spells_them() -> None:
+    model = ServedModel(Spelled(), None, 0)
+    model.check_columns(["unit price", "a\nb", "", "as is", "a%0Ab"], ())
+    with pytest.raises(ColumnError, match=r"does not know the columns 'unitprice'"):
+        model.check_columns(["unitprice"], ())
 
 
 def test_features_are_known_by_whichever_name_a_library_has_for_them(local_store) -> None:
