@@ -11,6 +11,11 @@ MAXIMIZED = ("accuracy", "auc")
 """Metrics of which more is better, where nobody says otherwise."""
 
 
+def default_metric(task: Task) -> str:
+    """Return the metric that models of a task are compared by, where nobody names one."""
+    return "rmse" if task == "regression" else "logloss"
+
+
 def regression_metrics(labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
     """Return rmse, mae and, where no label is 0, mape."""
     # Beyond what a double holds, a metric is infinite, and so worse than all others.

@@ -20,7 +20,7 @@ from partwise.evaluation import (
     HoldoutByTime,
     HoldoutFraction,
 )
-from partwise.evaluation.metrics import MAXIMIZED
+from partwise.evaluation.metrics import MAXIMIZED, default_metric
 from partwise.evaluation.scores import check_metric, find_metric, names_function
 from partwise.models.serdes import resolve_serde
 from partwise.planning.gang import eval_fingerprint, gang_sources
@@ -254,7 +254,7 @@ def _scored_trainer(trainer: BoostingTrainer, call: TuneCall, source: Source) ->
             'fit_on="train" needs a last window, which a cross-validation does not have.'
         )
     trainer = trainer.model_copy(update={"holdout": holdout})
-    name = call.metric or ("rmse" if trainer.task == "regression" else "logloss")
+    name = call.metric or default_metric(trainer.task)
     metric = find_metric(name, call.direction, resolve_trainer)
     check_metric(metric, trainer.task, is_backtest=isinstance(holdout, Backtest))
     trainer.check(source.schema, key_columns=())

@@ -9,11 +9,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from partwise.choices import Task
-from partwise.evaluation.metrics import task_metrics
+from partwise.evaluation.metrics import default_metric, task_metrics
 from partwise.exports.proof.verdict import Finding, MetricGate
 from partwise.models.signature import Signature
-
-_METRIC: dict[Task, str] = {"regression": "rmse", "binary": "logloss", "multiclass": "logloss"}
 
 
 def judge_metric(
@@ -47,7 +45,7 @@ def judge_metric(
     else:
         notes = []
         labels = np.asarray(gate.labels, np.float64)[labelled]
-        name = _METRIC[gate.task]
+        name = default_metric(gate.task)
         native = task_metrics(gate.task, labels, wanted[labelled])[name]
         error = task_metrics(gate.task, labels, found[labelled])[name]
         metrics |= {"export_metric_native": native, "export_metric": error}

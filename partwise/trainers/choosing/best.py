@@ -16,6 +16,7 @@ from partwise.choices import Direction
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import ColumnError, InputError
 from partwise.evaluation import Backtest, Evaluation, HoldoutFraction
+from partwise.evaluation.metrics import default_metric
 from partwise.evaluation.scores import Metric, check_metric, find_metric, names_function
 from partwise.outcomes import Result, Skip
 from partwise.settings import kind_field
@@ -369,8 +370,8 @@ class Best(HoldoutTrainer):
         return None, [lost.get(each.name, each) for each in answers]
 
     def _metric(self) -> Metric:
-        default = "rmse" if self.task == "regression" else "logloss"
-        return find_metric(self.metric or default, self.direction, resolve_trainer)
+        name = self.metric or default_metric(self.task)
+        return find_metric(name, self.direction, resolve_trainer)
 
     def _known_task(self) -> Task | None:
         trained = [getattr(each, "trainer", each) for each in self.candidates]

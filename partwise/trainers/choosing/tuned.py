@@ -20,6 +20,7 @@ from partwise.choices import Direction
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import InputError
 from partwise.evaluation import Backtest, Evaluation, HoldoutFraction
+from partwise.evaluation.metrics import default_metric
 from partwise.evaluation.scores import Metric, check_metric, find_metric, names_function
 from partwise.outcomes import Result, Skip
 from partwise.settings import kind_field
@@ -337,9 +338,7 @@ class Tuned(HoldoutTrainer):
     @property
     def scored_by(self) -> Metric:
         """The metric that tells better settings."""
-        name = self.metric
-        if name == "":
-            name = "rmse" if self.task == "regression" else "logloss"
+        name = self.metric or default_metric(self.task)
         return find_metric(name, self.direction, resolve_trainer)
 
     def _check_grid(self) -> None:
