@@ -346,6 +346,12 @@ def classes_named(trainer: object) -> tuple[ClassValue, ...]:
     return tuple(classes) if isinstance(classes, list | tuple) else ()
 
 
+def label_named(trainer: object) -> str:
+    """Return the label that settings name, be they a trainer or as a document has them."""
+    label = trainer.get("label") if isinstance(trainer, dict) else getattr(trainer, "label", "")
+    return label or ""
+
+
 def task_of(classes: Sequence[ClassValue]) -> Task:
     """Return what train functions predict, of which only the classes are known."""
     if not classes:

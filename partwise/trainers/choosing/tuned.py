@@ -35,6 +35,7 @@ from partwise.trainers.scored import (
     ScoredTrainer,
     check_fit_on,
     classes_named,
+    label_named,
     libraries_of,
     modules_of,
     task_of,
@@ -162,13 +163,9 @@ class Tuned(HoldoutTrainer):
         """Have the label and the classes that its trainer names."""
         if not isinstance(given, dict):
             return given
-        if not given.get("classes"):
-            given = {**given, "classes": classes_named(given.get("trainer"))}
-        if given.get("label"):
-            return given
         trainer = given.get("trainer")
-        label = trainer.get("label") if isinstance(trainer, dict) else getattr(trainer, "label", "")
-        return {**given, "label": label or ""}
+        classes = given.get("classes") or classes_named(trainer)
+        return {**given, "classes": classes, "label": given.get("label") or label_named(trainer)}
 
     @model_validator(mode="after")
     def _check_settings(self) -> Tuned:

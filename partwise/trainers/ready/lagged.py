@@ -20,7 +20,7 @@ from partwise.trainers.ready.naive import ForecastTrainer, PreparedPlain
 from partwise.trainers.ready.predict import predict_ready
 from partwise.trainers.ready.scikit_learn import Linear, RandomForest
 from partwise.trainers.ready.xgboost import XGBoostTrainer
-from partwise.trainers.scored import check_fit_on
+from partwise.trainers.scored import check_fit_on, label_named
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -76,11 +76,9 @@ class Lagged(ForecastTrainer):
     @classmethod
     def _take_label(cls, given: Any) -> Any:
         """Have the label that its trainer names."""
-        if not isinstance(given, dict) or given.get("label"):
+        if not isinstance(given, dict):
             return given
-        trainer = given.get("trainer")
-        label = trainer.get("label") if isinstance(trainer, dict) else getattr(trainer, "label", "")
-        return {**given, "label": label or ""}
+        return {**given, "label": given.get("label") or label_named(given.get("trainer"))}
 
     @model_validator(mode="after")
     def _check_trainer(self) -> Lagged:
