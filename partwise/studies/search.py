@@ -48,7 +48,7 @@ class SearchSpec:
         return math.inf if grid is None else math.prod(map(len, grid.values()))
 
     @property
-    def grid(self) -> dict[str, tuple[Any, ...]] | None:
+    def grid(self) -> dict[str, Sequence[Any]] | None:
         """The values of each parameter, where all of them are tried; None: they are not."""
         if self.sampler != "grid" or callable(self.space):
             return None

@@ -20,7 +20,7 @@ from partwise.tuning.space import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import optuna
 
@@ -74,7 +74,7 @@ class Search:
 
     def __init__(
         self,
-        given: Sequence[Mapping[str, Any]],
+        given: Iterable[Mapping[str, Any]],
         space: Space | SpaceFunction,
         *,
         sampler: SamplerName = "tpe",
@@ -82,8 +82,8 @@ class Search:
         seed: int = 0,
     ) -> None:
         if sampler == "grid" and isinstance(space, dict):
-            given, space, sampler = [*given, *grid_settings(space)], {}, "random"
-        self._given = [dict(settings) for settings in given]
+            given, space, sampler = itertools.chain(given, grid_settings(space)), {}, "random"
+        self._given = given
         self._space = space
         self._draws = not isinstance(space, dict) or bool(space)
         self._prunes = pruner != "none"
@@ -127,8 +127,8 @@ class Search:
             yield Trial(settings=settings, of_study=of_study, is_pruned=self._prunes)
 
 
-def grid_settings(space: Space) -> list[dict[str, Any]]:
-    """Return all settings of a space with an end, constants included, in order."""
+def grid_settings(space: Space) -> Iterator[dict[str, Any]]:
+    """Give all settings of a space with an end, constants included, in order: there may be many."""
     finite_values(space)
     values: list[Sequence[Any]] = []
     for value in space.values():
@@ -136,7 +136,7 @@ def grid_settings(space: Space) -> list[dict[str, Any]]:
             values.append(range(value.low, value.high))
         else:
             values.append(value.values if isinstance(value, Choice) else [value])
-    return [dict(zip(space, chosen, strict=True)) for chosen in itertools.product(*values)]
+    return (dict(zip(space, chosen, strict=True)) for chosen in itertools.product(*values))
 
 
 def draw_settings(
@@ -144,7 +144,7 @@ def draw_settings(
 ) -> list[dict[str, Any]]:
     """Return so many different settings of a space, or all there are; by the seed alone."""
     if sampler == "grid" and isinstance(space, dict):
-        return grid_settings(space)[:count]
+        return list(itertools.islice(grid_settings(space), count))
     drawn: dict[str, dict[str, Any]] = {}
     with Search([], space, sampler=sampler, seed=seed).trials() as trials:
         # A small space is found to be exhausted by drawing nothing new for long.

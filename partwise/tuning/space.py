@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -230,9 +231,14 @@ def _suggest(trial: Trial, name: str, value: SpaceValue) -> Any:
     return value
 
 
-def finite_values(space: Space) -> dict[str, tuple[Any, ...]]:
+def grid_size(space: Space) -> int:
+    """Return how many settings a grid has, without making them: there may be more than fit."""
+    return math.prod(map(len, finite_values(space).values()))
+
+
+def finite_values(space: Space) -> dict[str, Sequence[Any]]:
     """Return the values of each parameter that is not a constant, as a study knows them."""
-    found: dict[str, tuple[Any, ...]] = {}
+    found: dict[str, Sequence[Any]] = {}
     for name, value in space.items():
         if isinstance(value, Uniform | LogUniform):
             raise InputError(
@@ -240,7 +246,7 @@ def finite_values(space: Space) -> dict[str, tuple[Any, ...]]:
                 "many: give a grid, a choice or a randint, or another sampler."
             )
         if isinstance(value, RandInt):
-            found[name] = tuple(range(value.low, value.high))
+            found[name] = range(value.low, value.high)
         elif isinstance(value, Choice):
             found[name] = value.plain
     return found

@@ -293,6 +293,14 @@ def test_a_trainer_that_is_tuned_has_no_holdout_of_its_own():
             ),
             "The grid has 38 settings, and trials=30 leaves 29 for them: give trials=39",
         ),
+        (
+            Tuned(
+                LightGBMTrainer(label="y"),
+                dict.fromkeys(("num_leaves", "max_bin", "bagging_freq"), randint(2, 5002)),
+                sampler="grid",
+            ),
+            "The grid has 125,000,000,000 settings",
+        ),
         (Tuned(LightGBMTrainer(label="z"), SPACE), "label 'z' is missing"),
         (
             Tuned(LightGBMTrainer(label="y"), SPACE, holdout=Backtest(time="t", horizon=1)),

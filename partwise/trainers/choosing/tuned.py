@@ -43,12 +43,8 @@ from partwise.trainers.scored import (
 from partwise.tuning.budget import Budget, Left
 from partwise.tuning.pruner import PrunerName
 from partwise.tuning.sampler import SamplerName, check_sampler
-from partwise.tuning.search import (
-    Search,
-    draw_settings,
-    grid_settings,
-)
-from partwise.tuning.space import RandInt, parse_space
+from partwise.tuning.search import Search, draw_settings
+from partwise.tuning.space import RandInt, grid_size, parse_space
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -339,7 +335,7 @@ class Tuned(HoldoutTrainer):
         return find_metric(name, self.direction, resolve_trainer)
 
     def _check_grid(self) -> None:
-        count, trials = len(grid_settings(self.space)), self.trials or DEFAULT_TRIALS
+        count, trials = grid_size(self.space), self.trials or DEFAULT_TRIALS
         others = 1 + len(self.settings)
         if self.budget is None and count + others > trials:
             raise InputError(
