@@ -143,9 +143,12 @@ def _microseconds(period: str) -> int:
     """Return the length of a period in words.
 
     Raises:
-        ValueError: It has none, as months do.
+        ValueError: It has none, as months do, or no end.
     """
     match = _PERIOD.fullmatch(period.strip())
     if match is None:
         raise ValueError(f'{period!r} is not a length of time: write "28D", "12h" or "30min"')
-    return round(float(match["count"]) * _UNITS[match["unit"]])
+    length = float(match["count"]) * _UNITS[match["unit"]]
+    if length == inf:
+        raise ValueError(f"{period[:40]!r} has no end: give a finite length")
+    return round(length)

@@ -176,7 +176,8 @@ def test_a_column_of_nulls_is_refused():
     "settings",
     [{"horizon": "28"}, {"horizon": "1M"}, {"horizon": 0}, {"horizon": "0D"}, {"horizon": -1},
      {"horizon": float("nan")}, {"horizon": 1, "windows": 0}, {"horizon": 1, "step": "x"},
-     {"horizon": float("inf")}, {"horizon": 1, "step": float("inf")}],
+     {"horizon": float("inf")}, {"horizon": 1, "step": float("inf")},
+     {"horizon": f"{'9' * 400}D"}],
 )  # fmt: skip
 def test_periods_without_a_length_are_refused(settings):
     with pytest.raises(InputError):
