@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from partwise.catalogs.contest import Contest
 from partwise.catalogs.documents import CATALOG_SCHEME
-from partwise.catalogs.rows import COLUMNS, export_identities, in_order
+from partwise.catalogs.rows import COLUMNS, export_identities, in_order, with_column
 from partwise.catalogs.rows import retired as with_retired
 from partwise.catalogs.rules import Improvement, NewKeys, Retire, Rule, TheseKeys, rule_text
 from partwise.errors import InputError
@@ -366,8 +366,7 @@ def _with_exports(
         at[field.base[mine]] = sum(map(len, parts)) + np.arange(len(mine))
         parts.append(table["onnx"].take(pa.array(field.newcomers[mine, column])))
     chunks = [chunk for part in parts for chunk in part.chunks]
-    onnx = pa.concat_arrays(chunks).take(pa.array(at))
-    return base.set_column(base.column_names.index("onnx"), COLUMNS.field("onnx"), onnx)
+    return with_column(base, "onnx", pa.concat_arrays(chunks).take(pa.array(at)))
 
 
 def _figures(
@@ -425,8 +424,7 @@ def _fresh(
             "margin": pa.array(margin, mask=np.isnan(margin)),
         }
     for name, column in values.items():
-        kind = rows.schema.field(name)
-        rows = rows.set_column(rows.schema.get_field_index(name), kind, column.cast(kind.type))
+        rows = with_column(rows, name, column.cast(COLUMNS.field(name).type))
     return rows
 
 
@@ -450,13 +448,13 @@ def _with_fresh(
         return in_order(fresh)
     kept = base.filter(pc.invert(pc.is_in(base["partition_id"], value_set=fresh["partition_id"])))
     if seen is not None:
-        kind = COLUMNS.field("unseen_since")
+        kind = COLUMNS.field("unseen_since").type
         since = pc.if_else(
             pc.is_in(kept["partition_id"], value_set=seen),
-            pa.scalar(None, kind.type),
-            pc.coalesce(kept[kind.name], pa.scalar(version, kind.type)),
+            pa.scalar(None, kind),
+            pc.coalesce(kept["unseen_since"], pa.scalar(version, kind)),
         )
-        kept = kept.set_column(kept.column_names.index(kind.name), kind, since)
+        kept = with_column(kept, "unseen_since", since)
     both = [kept, fresh.select(kept.column_names)]
     return in_order(one_table(both))
 
@@ -472,18 +470,20 @@ def _verdicts(
     names = key_names(newcomers[0].column_names)
     keys = (newcomers[0] if contest is None else contest.keys).select([*names, "partition_id"])
     candidates = [""] if contest is None else list(contest.candidates)
-    table = keys.append_column("verdict", pa.array(decided["verdict"], pa.string()))
-    table = table.append_column(
-        "candidate", pa.array(candidates, pa.string()).take(pa.array(chosen))
-    )
-    table = table.append_column("reason", pa.array(decided["reason"], pa.string()))
+    columns: dict[str, Any] = {name: keys[name] for name in keys.column_names}
+    columns["verdict"] = pa.array(decided["verdict"], pa.string())
+    columns["candidate"] = pa.array(candidates, pa.string()).take(pa.array(chosen))
+    columns["reason"] = pa.array(decided["reason"], pa.string())
     for name in _FIGURES:
-        found = decided[name]
         kind = pa.int64() if name == "rows" else pa.float64()
-        column = pa.nulls(len(ids), kind)
-        if found is not None:
-            column = pa.array(found, kind, mask=None if name == "rows" else np.isnan(found))
-        table = table.append_column(name, column)
+        # Rows are whole numbers, of which none is NaN.
+        found = decided[name]
+        columns[name] = (
+            pa.nulls(len(ids), kind)
+            if found is None
+            else pa.array(found, kind, mask=np.isnan(found))
+        )
+    table = pa.table(columns)
     if base is not None and contest is not None:
         unseen = base.filter(pc.invert(pc.is_in(base["partition_id"], value_set=ids)))
         rest = unseen.select(keys.column_names)

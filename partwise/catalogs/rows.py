@@ -178,10 +178,15 @@ def is_same(table: pa.Table, base: pa.Table) -> bool:
     )
 
 
+def with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Return the rows of a version with other values in one of `COLUMNS`."""
+    return table.set_column(table.column_names.index(name), COLUMNS.field(name), values)
+
+
 def pinned(table: pa.Table, partition_ids: Sequence[str], *, is_pinned: bool) -> pa.Table:
     """Return the rows of a version with pins set or taken away."""
     values = pc.if_else(_is_among(table, partition_ids), is_pinned, table["pinned"])
-    return table.set_column(table.column_names.index("pinned"), "pinned", values)
+    return with_column(table, "pinned", values)
 
 
 def retired(table: pa.Table, partition_ids: Sequence[str] | pa.Array) -> pa.Table:
@@ -205,8 +210,7 @@ def rolled_back(base: pa.Table, old: pa.Table) -> pa.Table:
     rows = old.filter(pc.invert(_is_among(old, stay["partition_id"])))
     rows = pinned(rows, rows["partition_id"], is_pinned=False)
     for name in ("since_version", "promoted_at"):
-        nothing = pa.nulls(rows.num_rows, COLUMNS.field(name).type)
-        rows = rows.set_column(rows.column_names.index(name), name, nothing)
+        rows = with_column(rows, name, pa.nulls(rows.num_rows, COLUMNS.field(name).type))
     both = replaced(base, rows)
     kept = pc.or_(_is_among(both, rows["partition_id"]), _is_among(both, stay["partition_id"]))
     return both.filter(kept)
@@ -270,7 +274,7 @@ def completed(table: pa.Table, version: int, at: datetime) -> pa.Table:
         raise InputError("Rows of a catalog have one row for each key.")
     for name, value in (("since_version", version), ("promoted_at", at)):
         filled = pc.fill_null(table[name], pa.scalar(value, COLUMNS.field(name).type))
-        table = table.set_column(table.column_names.index(name), name, filled)
+        table = with_column(table, name, filled)
     return in_order(table)
 
 
