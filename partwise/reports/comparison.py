@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import InputError
-from partwise.reports.distributions import median, worst_end
+from partwise.reports.distributions import worst_end
 from partwise.runs.key_texts import key_texts
 from partwise.runs.ledger import metric_values
+from partwise.runs.medians import median
 from partwise.runs.run import Run
 
 Better = Literal["lower", "higher"]

@@ -9,6 +9,7 @@ from partwise.catalogs.contest import Contest
 from partwise.formatting import counted, number
 from partwise.reports.comparison import Better, metric_change
 from partwise.reports.comparison_page import MetricPicture, picture_of
+from partwise.runs.medians import median
 from partwise.runs.run import Run
 
 SURE = 0.999
@@ -82,7 +83,7 @@ def _line(contest: Contest, place: int) -> CandidateLine:
         name=contest.candidates[place],
         won=int((contest.winners == place).sum()),
         valued=len(values),
-        median=number(float(np.median(values))) if len(values) else "",
+        median=number(median(values)) if len(values) else "",
         failed=int(contest.failed[:, place].sum()),
         lost_rows=int(contest.lost[:, place].sum()),
         lost_keys=int((contest.lost[:, place] > 0).sum()),

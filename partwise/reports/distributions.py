@@ -10,6 +10,7 @@ import numpy as np
 
 from partwise.formatting import number
 from partwise.reports.scales import Scale, Tick
+from partwise.runs.medians import median
 
 NAMED = 3  # partitions at each end
 MOST_BINS = 40
@@ -97,19 +98,6 @@ def worst_end(name: str) -> Worst | None:
     if words & _HIGH_IS_WORST:
         return "highest"
     return "lowest" if words & _LOW_IS_WORST else None
-
-
-def median(values: np.ndarray) -> float:
-    """Return the median of values, wherever one is shown: of two in the middle, their mean.
-
-    Example:
-        >>> median(np.array([1.0, 2.0, 4.0, 9.0]))
-        3.0
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        middle = float(np.median(values))
-        # The sum of two very large ones has no place in a double; their halves do.
-        return middle if math.isfinite(middle) else 2 * float(np.median(values / 2))
 
 
 def describe_distribution(

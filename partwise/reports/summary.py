@@ -3,10 +3,8 @@
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from itertools import islice
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from rich.text import Text
@@ -16,7 +14,6 @@ from partwise.errors import ArtifactNotFoundError
 from partwise.formatting import STYLES, counted, duration, key_text, number, shortened
 from partwise.outcomes import WRONG, PartitionStatus, RunStatus
 from partwise.reports.causes import Cause, describe_causes
-from partwise.reports.distributions import median
 from partwise.reports.fields import field_lines
 from partwise.reports.next_command import next_command
 from partwise.runs.documents import SAMPLE_SUFFIX
@@ -25,11 +22,11 @@ from partwise.runs.ledger import (
     KEY_PREFIX,
     candidate_counts,
     damaged_models,
-    metric_values,
     n_metrics,
     rows_by_candidate,
     skip_reasons,
 )
+from partwise.runs.medians import metric_medians
 from partwise.runs.run import Run
 from partwise.runs.trials import best_of, read_trials
 from partwise.tables.keys.key_classes import KeyClass
@@ -78,7 +75,7 @@ def run_fields(run: Run) -> dict[str, Text | str]:
         fields["rows"] = f"{run.summary.rows:,}"
         if run.summary.dropped_rows:
             fields["rows"] += f", and {run.summary.dropped_rows:,} with a null key dropped"
-    if medians := metric_medians(run):
+    if medians := metric_medians(run.ledger, MOST_METRICS, without=DRIFT):
         done = run.counts.get(PartitionStatus.DONE.value, 0)
         width = max(map(len, medians))
         lines = [f"{name:<{width}}  {number(value)}" for name, value in medians.items()]
@@ -130,17 +127,6 @@ def shown_text(run: Run) -> str:
         return "what was committed; no generation is complete yet"
     counts = ", ".join(f"{count:,} {name}" for name, count in sorted(run.counts.items()))
     return f"generation {run.shown.generation} ({run.shown.status.value}): {counts}"
-
-
-def metric_medians(run: Run) -> dict[str, float]:
-    """Return the median of each metric over the partitions that have it; of many, of the first."""
-    medians = {}
-    shown = (each for each in metric_values(run.ledger) if not each[0].startswith(DRIFT))
-    for name, _, values in islice(shown, MOST_METRICS):
-        finite = values[np.isfinite(values)]
-        if len(finite):
-            medians[name] = median(finite)
-    return medians
 
 
 def failure_groups(run: Run, most: int = MOST_GROUPS, samples: int = MOST_SAMPLES) -> list[Text]:

@@ -6,15 +6,13 @@ it looks like a secret. Its size is bounded for any run.
 
 import html
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from partwise.formatting import counted, duration, number, shortened, visible
 from partwise.outcomes import PartitionStatus
 from partwise.redaction import without_secrets
-from partwise.runs.ledger import metric_values, n_metrics, skip_reasons
+from partwise.runs.ledger import n_metrics, skip_reasons
+from partwise.runs.medians import metric_medians
 
 if TYPE_CHECKING:
     # A run shows itself by this module.
@@ -54,10 +52,8 @@ def _rows(run: "Run") -> Iterator[tuple[str, list[str]]]:
 
 
 def _medians(run: "Run") -> Iterator[str]:
-    for name, _, values in islice(metric_values(run.ledger), MOST_METRICS):
-        finite = values[np.isfinite(values)]
-        if len(finite):
-            yield f"{shortened(name, 80)}: {number(float(np.median(finite)))}"
+    for name, value in metric_medians(run.ledger, MOST_METRICS).items():
+        yield f"{shortened(name, 80)}: {number(value)}"
     if (more := n_metrics(run.ledger) - MOST_METRICS) > 0:
         yield f"and {more:,} more (run.metrics has all)"
 

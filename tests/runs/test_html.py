@@ -86,6 +86,12 @@ def test_its_size_is_bounded(make_run) -> None:
     assert "and 10 more (run.metrics has all)" in page
 
 
+def test_the_median_of_very_large_values_is_between_them(make_run) -> None:
+    make_run.begin()
+    make_run.commit(("a", "DONE", 1.2e308), ("b", "DONE", 1.4e308))
+    assert "value: 1.3e+308" in make_run.end(2)._repr_html_()
+
+
 def test_one_partition_is_not_one_partitions(make_run) -> None:
     make_run.begin()
     make_run.commit(("a", "CANCELLED", 1.0))
