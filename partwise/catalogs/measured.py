@@ -11,7 +11,10 @@ import pyarrow.compute as pc
 from partwise.outcomes import PartitionStatus
 from partwise.runs.documents import GenerationDocument
 from partwise.runs.ledger import key_names, metric_values
+from partwise.runs.metrics import dense_metric
 from partwise.runs.run import Run
+
+_NO_ROWS = np.empty(0, np.int64)
 
 
 def document_of(run: Run) -> GenerationDocument:
@@ -47,7 +50,7 @@ class Measured:
         `others` are its metrics besides the one that models are judged by, up to a "/".
         """
         ledger, arguments = run.ledger, arguments_of(run)
-        metrics = {name: (rows, values) for name, rows, values in metric_values(ledger)}
+        metrics = dict(metric_values(ledger))
         asked = arguments.get("metric")
         if asked is None:
             # A function of a script, which no other process can import, is not written down.
@@ -69,11 +72,8 @@ class Measured:
 
     def column(self, name: str, missing: float = np.nan) -> np.ndarray:
         """Return a metric of all keys, shape (n,)."""
-        dense = np.full(self.keys.num_rows, missing)
-        if name in self.metrics:
-            rows, values = self.metrics[name]
-            dense[rows] = values
-        return dense
+        rows, values = self.metrics.get(name, (_NO_ROWS, _NO_ROWS))
+        return dense_metric(self.keys.num_rows, rows, values, missing)
 
 
 def _stem(name: str) -> str:

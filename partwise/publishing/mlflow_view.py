@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from partwise.publishing.mlflow_model import ADDRESS, address_of
 from partwise.redaction import masked, without_secrets
 from partwise.runs.key_texts import key_texts
 from partwise.runs.ledger import KEY_PREFIX, key_names, metric_values
+from partwise.runs.metrics import dense_metric
 
 TAG, STORE = "partwise.catalog", "partwise.store"
 ALIAS = "champion"
@@ -244,7 +246,7 @@ def figures_of(catalog: Catalog) -> dict[str, float]:
     for verdict, count in catalog.document.origin.counts.items():
         figures[f"verdict/{verdict.replace(' ', '_')}"] = count
     margins = table["margin"].drop_null().to_numpy()
-    spread = [("margin", margins), *((name, values) for name, _, values in metric_values(table))]
+    spread = [("margin", margins), *((name, values) for name, (_, values) in metric_values(table))]
     for name, values in spread[: MOST_METRICS + 1]:
         finite = values[np.isfinite(values)]
         if len(finite):
@@ -268,9 +270,8 @@ def champion_rows(table: pa.Table) -> pa.Table:
         shown = name.removeprefix(KEY_PREFIX)
         taken = shown in flat.column_names or (name in keys and shown in (*_PLAIN, *_WHY))
         flat = flat.append_column(name if taken else shown, _as_csv(table[name]))
-    for name, rows, values in list(metric_values(table))[:MOST_METRICS]:
-        column = np.full(table.num_rows, np.nan)
-        column[rows] = values
+    for name, found in islice(metric_values(table), MOST_METRICS):
+        column = dense_metric(table.num_rows, *found)
         flat = flat.append_column(f"metrics.{name}", pa.array(column, mask=np.isnan(column)))
     return flat
 

@@ -34,7 +34,7 @@ def render_catalog(catalog: Catalog) -> str:
     keys = key_texts(table)
     metrics = [
         describe_distribution(shortened(name, 60), rows, values, keys.__getitem__)
-        for name, rows, values in islice(metric_values(table), MOST_METRICS)
+        for name, (rows, values) in islice(metric_values(table), MOST_METRICS)
     ]
     before = _version(catalog, catalog.version - 1)
     changes = table.slice(0, 0) if before is None else before.diff(catalog)

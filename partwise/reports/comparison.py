@@ -12,7 +12,7 @@ from partwise.errors import InputError
 from partwise.reports.distributions import worst_end
 from partwise.runs.key_texts import key_texts
 from partwise.runs.ledger import metric_values
-from partwise.runs.medians import median
+from partwise.runs.metrics import dense_metric, median
 from partwise.runs.run import Run
 
 Better = Literal["lower", "higher"]
@@ -87,10 +87,7 @@ def compare_runs(before: Run, after: Run) -> Comparison:
     there, rows, partners = _in_both(first, second)
     missing = np.ones(second.num_rows, dtype=bool)
     missing[partners] = False
-    values_of = [
-        {name: (at, values) for name, at, values in metric_values(table)}
-        for table in (first, second)
-    ]
+    values_of = [dict(metric_values(table)) for table in (first, second)]
     shared = sorted(values_of[0].keys() & values_of[1].keys())
     return Comparison(
         in_both=len(rows),
@@ -100,8 +97,8 @@ def compare_runs(before: Run, after: Run) -> Comparison:
         metrics=tuple(
             metric_change(
                 name,
-                _dense(first.num_rows, *values_of[0][name])[rows],
-                _dense(second.num_rows, *values_of[1][name])[partners],
+                dense_metric(first.num_rows, *values_of[0][name])[rows],
+                dense_metric(second.num_rows, *values_of[1][name])[partners],
             )
             for name in shared
         ),
@@ -121,8 +118,8 @@ def paired_values(
     _, rows, partners = _in_both(first, second)
     found = []
     for table, places in ((first, rows), (second, partners)):
-        values_of = {name: (at, values) for name, at, values in metric_values(table)}
-        found.append(_dense(table.num_rows, *values_of[metric])[places])
+        values = dict(metric_values(table))[metric]
+        found.append(dense_metric(table.num_rows, *values)[places])
     finite = np.isfinite(found[0]) & np.isfinite(found[1])
     return rows[finite], found[0][finite], found[1][finite]
 
@@ -140,13 +137,6 @@ def _statuses(before: pa.ChunkedArray, after: pa.ChunkedArray) -> tuple[tuple[st
     pairs = Counter(zip(before.to_pylist(), after.to_pylist(), strict=True))
     changed = [(*pair, count) for pair, count in pairs.items() if pair[0] != pair[1]]
     return tuple(sorted(changed, key=lambda change: (-change[2], change)))
-
-
-def _dense(n_rows: int, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return a value for each of n rows, NaN where there is none; shape (n,)."""
-    dense = np.full(n_rows, np.nan)
-    dense[rows] = values
-    return dense
 
 
 def metric_change(

@@ -9,7 +9,7 @@ from partwise.catalogs.contest import Contest
 from partwise.formatting import counted, number
 from partwise.reports.comparison import Better, metric_change
 from partwise.reports.comparison_page import MetricPicture, picture_of
-from partwise.runs.medians import median
+from partwise.runs.metrics import median
 from partwise.runs.run import Run
 
 SURE = 0.999

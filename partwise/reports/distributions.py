@@ -10,7 +10,7 @@ import numpy as np
 
 from partwise.formatting import number
 from partwise.reports.scales import Scale, Tick
-from partwise.runs.medians import median
+from partwise.runs.metrics import median
 
 NAMED = 3  # partitions at each end
 MOST_BINS = 40

@@ -24,7 +24,7 @@ def describe_proof(run: Run) -> str:
     is_done = np.array(done, bool)
     sums = {
         name: int(values[is_done[rows] & np.isfinite(values)].sum())
-        for name, rows, values in metric_values(ledger)
+        for name, (rows, values) in metric_values(ledger)
         if name.startswith("export_")
     }
     seen = [counted(sums["export_rows"], "row")] if "export_rows" in sums else []

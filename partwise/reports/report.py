@@ -170,7 +170,7 @@ def _metrics(
     """Return the metrics, those first of which one end is known to be bad; and how many exist."""
     found = []
     count = 0
-    for name, rows, values in metric_values(ledger):
+    for name, (rows, values) in metric_values(ledger):
         if name.startswith(DRIFT):
             continue
         count += 1

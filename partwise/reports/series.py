@@ -106,7 +106,7 @@ def _scores(run: Run) -> tuple[str, dict[int, float]]:
     # It may be gone or damaged, which does not keep anybody from reading this one.
     with suppress(PartwiseError):
         trained = Run.open(trained_by, run.store).ledger
-        found = {name: (rows, values) for name, rows, values in metric_values(trained)}
+        found = dict(metric_values(trained))
         names = (name for metric in _METRICS for name in (f"holdout_{metric}", metric))
         for name in (name for name in names if name in found):
             rows, values = found[name]

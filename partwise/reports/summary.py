@@ -26,7 +26,7 @@ from partwise.runs.ledger import (
     rows_by_candidate,
     skip_reasons,
 )
-from partwise.runs.medians import metric_medians
+from partwise.runs.metrics import metric_medians
 from partwise.runs.run import Run
 from partwise.runs.trials import best_of, read_trials
 from partwise.tables.keys.key_classes import KeyClass

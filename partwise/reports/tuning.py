@@ -11,7 +11,7 @@ UNTUNED = "untuned_"
 
 def describe_tuning(ledger: pa.Table) -> str | None:
     """Return in a sentence or two what tuning brought; None: nothing was tuned."""
-    found = {name: (rows, values) for name, rows, values in metric_values(ledger)}
+    found = dict(metric_values(ledger))
     name = next((name for name in found if name.startswith(UNTUNED)), None)
     metric = "" if name is None else name.removeprefix(UNTUNED)
     if name is None or f"holdout_{metric}" not in found or "trials" not in found:

@@ -12,7 +12,7 @@ from partwise.formatting import counted, duration, number, shortened, visible
 from partwise.outcomes import PartitionStatus
 from partwise.redaction import without_secrets
 from partwise.runs.ledger import n_metrics, skip_reasons
-from partwise.runs.medians import metric_medians
+from partwise.runs.metrics import metric_medians
 
 if TYPE_CHECKING:
     # A run shows itself by this module.

@@ -437,8 +437,8 @@ def rows_by_candidate(table: pa.Table) -> dict[str, int]:
 
 def damaged_models(table: pa.Table) -> int:
     """Return how many models could not be read in an inference, where another level answered."""
-    found = (values for name, _, values in metric_values(table) if name == DAMAGED_MODELS)
-    return int(sum(values.sum() for values in found))
+    _, values = dict(metric_values(table)).get(DAMAGED_MODELS, ((), np.empty(0)))
+    return int(values.sum())
 
 
 def status_counts(table: pa.Table) -> dict[str, int]:
@@ -468,8 +468,8 @@ def _free_name(name: str, prefix: str, taken: Container[str]) -> str:
     return name
 
 
-def metric_values(table: pa.Table) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Yield each metric of a ledger, by name: its name, the rows that have it, their values.
+def metric_values(table: pa.Table) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
+    """Yield each metric of a ledger, by name: its name, the rows that have it and their values.
 
     Row numbers are ascending, of shape (m,), and values float64.
     """
@@ -483,13 +483,13 @@ def metric_values(table: pa.Table) -> Iterator[tuple[str, np.ndarray, np.ndarray
     found = names.dictionary.to_pylist()
     for code in sorted(range(len(found)), key=found.__getitem__):
         chosen = order[ends[code - 1] if code else 0 : ends[code]]
-        yield found[code], row_of[chosen], values[chosen]
+        yield found[code], (row_of[chosen], values[chosen])
 
 
 def _metric_columns(table: pa.Table) -> dict[str, pa.Array]:
     """Pivot the metrics: one float64 column for each, null where a row has none."""
     columns = {}
-    for name, rows, values in metric_values(table):
+    for name, (rows, values) in metric_values(table):
         dense = np.zeros(table.num_rows)
         missing = np.ones(table.num_rows, dtype=bool)
         dense[rows] = values

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from partwise.formatting import number
 from partwise.reports.distributions import describe_distribution, worst_end
 from partwise.reports.scales import Scale, scale_of
-from partwise.runs.medians import median
+from partwise.runs.metrics import median
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 

@@ -1,4 +1,4 @@
-"""Medians over partitions, wherever one is shown."""
+"""Metrics over partitions: as a column, and their medians wherever one is shown."""
 
 import math
 from itertools import islice
@@ -7,6 +7,15 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.runs.ledger import metric_values
+
+
+def dense_metric(
+    n_rows: int, rows: np.ndarray, values: np.ndarray, missing: float = math.nan
+) -> np.ndarray:
+    """Return a value of a metric for each of n rows, from what `metric_values` has; shape (n,)."""
+    dense = np.full(n_rows, missing)
+    dense[rows] = values
+    return dense
 
 
 def median(values: np.ndarray) -> float:
@@ -30,5 +39,5 @@ def metric_medians(ledger: pa.Table, most: int, without: str = "") -> dict[str, 
     shown = (
         each for each in metric_values(ledger) if not (without and each[0].startswith(without))
     )
-    finite = ((name, values[np.isfinite(values)]) for name, _, values in islice(shown, most))
+    finite = ((name, values[np.isfinite(values)]) for name, (_, values) in islice(shown, most))
     return {name: median(values) for name, values in finite if len(values)}
