@@ -19,7 +19,7 @@ from partwise.flows.cli.options import AnyStore, Count, Days, Force, Json
 from partwise.flows.cli.pages import check_page, write_page
 from partwise.flows.cli.parsing import COMMON
 from partwise.formatting import counted, shortened
-from partwise.runs.key_texts import key_texts
+from partwise.runs.key_texts import key_columns_text, key_texts
 from partwise.store.store import Store
 from partwise.store.versions import is_name
 
@@ -92,7 +92,7 @@ def show_catalog(
     if as_json:
         return output.print_json(_record(opened), *_rows(table))
     document = opened.document
-    keys = ", ".join(f"{column.name} ({column.key_class})" for column in opened.key_columns)
+    keys = key_columns_text(opened.key_columns)
     marked = {column: pc.sum(opened.table[column]).as_py() for column in ("pinned", "retired")}
     counts = [counted(document.table.rows, "key")]
     counts += [f"{n:,} {column}" for column, n in marked.items() if n]

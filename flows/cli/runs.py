@@ -17,6 +17,7 @@ from partwise.reports import summary
 from partwise.reports.next_command import program, store_option
 from partwise.runs.bundle import LOG_FILENAME
 from partwise.runs.earlier_runs import last_work
+from partwise.runs.key_texts import key_columns_text
 from partwise.runs.kinds import KINDS
 from partwise.runs.run import Run
 from partwise.store.store import Store
@@ -289,8 +290,7 @@ def verify_run(
 
 def _print_run(run: Run) -> None:
     document = run.document
-    keys = ", ".join(f"{column.name} ({column.key_class})" for column in run.key_columns)
-    fields: dict[str, str] = {"kind": document.kind, "keys": keys}
+    fields = {"kind": document.kind, "keys": key_columns_text(run.key_columns)}
     if document.models:
         fields["models of"] = document.training_run_id or ", ".join(document.models)
     if run.generation:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from partwise.errors import InputError
 from partwise.reports.distributions import worst_end
-from partwise.runs.key_texts import key_texts
+from partwise.runs.key_texts import key_columns_text, key_texts
 from partwise.runs.ledger import metric_values
 from partwise.runs.metrics import dense_metric, median
 from partwise.runs.run import Run
@@ -75,10 +75,7 @@ class Comparison:
 def compare_runs(before: Run, after: Run) -> Comparison:
     """Compare the partitions of two runs, as readers see them, by their keys."""
     if before.key_columns != after.key_columns:
-        one, other = (
-            ", ".join(f"{column.name} ({column.key_class})" for column in run.key_columns)
-            for run in (before, after)
-        )
+        one, other = (key_columns_text(run.key_columns) for run in (before, after))
         raise InputError(
             f"The run {before.run_id!r} has partitions by {one}, and {after.run_id!r} by {other}: "
             "only runs of the same keys can be compared."

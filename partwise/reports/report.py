@@ -33,7 +33,7 @@ from partwise.reports.timeline import MOST_LANES, describe_timeline
 from partwise.reports.tuning import describe_tuning
 from partwise.runs.contents import list_generations
 from partwise.runs.documents import REPORT_FILE, run_path
-from partwise.runs.key_texts import key_reader
+from partwise.runs.key_texts import key_columns_text, key_reader
 from partwise.runs.kinds import KINDS, RANK
 from partwise.runs.ledger import KEY_PREFIX, candidate_counts, metric_values
 from partwise.runs.run import Run
@@ -205,9 +205,7 @@ def _head(run: Run) -> dict[str, Any]:
         "kind": KINDS[run.kind].title,
         "status": run.status.value,
         "message": _message(run),
-        "key_columns": ", ".join(
-            f"{column.name} ({column.key_class})" for column in run.key_columns
-        ),
+        "key_columns": key_columns_text(run.key_columns),
         "began": began,
         "ended": ended,
         "now": None if summary else datetime.now(UTC),

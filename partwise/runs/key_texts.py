@@ -3,7 +3,7 @@
 import csv
 import datetime as dt
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -19,6 +19,11 @@ LONGEST_DIGITS = 14
 """Of the seconds of a duration: those of Python's longest, and one more."""
 _MOST_DIGITS = 76
 """Of a decimal of Arrow, on either side of the point."""
+
+
+def key_columns_text(columns: Iterable[KeyColumn]) -> str:
+    """Return key columns with the classes of their values."""
+    return ", ".join(f"{column.name} ({column.key_class})" for column in columns)
 
 
 def key_reader(ledger: pa.Table) -> Callable[[int], str]:
