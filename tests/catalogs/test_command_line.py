@@ -1,31 +1,16 @@
 """`partwise catalog` on the command line."""
 
-import io
-import json
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
-from partwise.flows.cli.main import main
 from partwise.store.store import Store
+from tests import command_line
+from tests.command_line import Ended
 from tests.one_catalog import promote, train
 
 FIRST = {"a": 1.0, "b": 2.0, "c": 3.0}
 SECOND = {"b": 20.0, "d": 4.0}
-
-
-class Ended(NamedTuple):
-    """A command that came to its end."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
 
 
 @pytest.fixture
@@ -40,9 +25,7 @@ def store(local_store) -> Store:
 @pytest.fixture
 def partwise(store):
     def call(*words: object) -> Ended:
-        with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-            code = main(["catalog", *map(str, words), "--store", store.url])
-        return Ended(code, out.getvalue(), err.getvalue())
+        return command_line.partwise("catalog", *words, "--store", store.url)
 
     return call
 

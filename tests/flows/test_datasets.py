@@ -1,13 +1,10 @@
 """Datasets as the data of flows, and `partwise data` on the command line."""
 
-import io
 import json
 import pickle
 import re
-from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,28 +16,14 @@ from partwise.datasets.dataset import Dataset, list_datasets
 from partwise.datasets.registration import register_dataset
 from partwise.errors import ColumnError, DatasetNotFoundError, InputError
 from partwise.flows import map_partitions, train_models
-from partwise.flows.cli.main import main
 from partwise.runs.run import Run
 from partwise.store.credentials import set_credentials
 from partwise.trainers import LightGBMTrainer
+from tests.command_line import partwise
 
 pytestmark = pytest.mark.usefixtures("single_shard")
 
 STORES, DAYS = 4, 30
-
-
-class Ended(NamedTuple):
-    """A command that came to its end."""
-
-    code: int
-    out: str
-    err: str
-
-
-def partwise(*words: object) -> Ended:
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        code = main([str(word) for word in words])
-    return Ended(code, out.getvalue(), err.getvalue())
 
 
 def sales(stores: int = STORES, shift: float = 0.0) -> pa.Table:

@@ -1,34 +1,18 @@
 """`partwise export`, `validate` and `pipeline`: what they take, refuse and print."""
 
-import io
 import json
 import re
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from partwise.flows.cli.main import main
 from partwise.runs.pipeline import Pipeline
+from tests.command_line import Ended, partwise
 
 pytestmark = pytest.mark.slow  # a pipeline of four runs
-
-
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-def partwise(*words: object) -> Ended:
-    """Carry out a command in this process."""
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        code = main([str(word) for word in words])
-    return Ended(code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")

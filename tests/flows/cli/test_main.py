@@ -1,6 +1,5 @@
 """The command line, most of it in this process: what it prints, and the code it ends with."""
 
-import io
 import json
 import re
 import shlex
@@ -10,10 +9,8 @@ import sys
 import urllib.request
 import webbrowser
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from datetime import date, timedelta
 from pathlib import Path
-from typing import NamedTuple
 
 import cloudpickle
 import numpy as np
@@ -30,35 +27,13 @@ from partwise.flows.cli.main import app, main
 from partwise.outcomes import Skip
 from partwise.runs.run import Run
 from partwise.sources.files import formats, heads
+from tests.command_line import Ended, partwise
 
 # What Prefect shows of runs is asked of its server.
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
 STORES = [f"s{i}" for i in range(8)]
 DAYS = 30
-
-
-class Ended(NamedTuple):
-    """A command that came to its end."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def error(self) -> str:
-        """The one line of an error, which is the last of stderr."""
-        *news, last = self.err.splitlines()
-        assert last.startswith("error: ")
-        assert not any(line.startswith(("error", "Traceback")) for line in news)
-        return last.removeprefix("error: ")
-
-
-def partwise(*words: str) -> Ended:
-    """Carry out a command in this process."""
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        code = main([str(word) for word in words])
-    return Ended(code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """`partwise transformers`: what it prints, what it keeps, and what it ends with."""
 
-import io
 import json
 import os
 import re
@@ -10,19 +9,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import onnx
 import pytest
 
 from partwise.exports.proof.judge import close_judges
-from partwise.flows.cli.main import main
 from partwise.flows.cli.transformers_log import print_mismatch
 from partwise.transformers.onnx_config import OnnxConfig
 from partwise.transformers.report import ExportReport, FileReport, OutputReport
+from tests import command_line
+from tests.command_line import Ended
 from tests.transformers.tiny_checkpoints import save_checkpoint, save_tokenizer
 
 CLASSIFIER = "sequence-classification"
@@ -38,12 +36,6 @@ class NoTypesOnnxConfig(OnnxConfig):
         return {"input_ids": tokens, "attention_mask": tokens}
 
 
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture(scope="module", autouse=True)
 def no_judge_outlives_the_tests() -> Iterator[None]:
     yield
@@ -52,9 +44,7 @@ def no_judge_outlives_the_tests() -> Iterator[None]:
 
 def partwise(*words: object) -> Ended:
     """Carry out a command of `partwise transformers` in this process."""
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        code = main(["transformers", *map(str, words)])
-    return Ended(code, out.getvalue(), err.getvalue())
+    return command_line.partwise("transformers", *words)
 
 
 @pytest.fixture(scope="module")
