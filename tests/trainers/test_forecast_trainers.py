@@ -26,9 +26,10 @@ from partwise.trainers import (
     SeasonalNaive,
     StatsForecast,
     Tuned,
-    default_predict,
 )
 from partwise.tuning.space import choice
+from tests.trainers import training
+from tests.trainers.training import train
 
 BY_DAY = {"label": "y", "time": "day"}
 NAMED = SeasonalNaive(**BY_DAY)
@@ -46,15 +47,8 @@ def days(count, start="2026-01-05"):
     return np.datetime64(start) + np.arange(count)
 
 
-def train(trainer, table, seed=3, **params):
-    trainer.check(table.schema, frozenset(), ())
-    context = PartitionContext(key="s", seed=seed, link=MemoryLink(), params=params)
-    return trainer(DataConnector(table), context)
-
-
 def predict(model, times):
-    found = default_predict(DataConnector(pa.table({"day": times})), model, PartitionContext())
-    return np.asarray(found).tolist()
+    return np.asarray(training.predict(model, pa.table({"day": times}))).tolist()
 
 
 STATISTICAL = pytest.param(

@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partwise.connector.context import MemoryLink, PartitionContext
-from partwise.connector.data_connector import DataConnector
 from partwise.errors import InputError
 from partwise.evaluation import Backtest, CrossValidation
 from partwise.evaluation.intervals import half_widths
@@ -25,9 +23,9 @@ from partwise.trainers import (
     Mean,
     Tuned,
     XGBoostTrainer,
-    default_predict,
 )
 from partwise.tuning.space import randint
+from tests.trainers.training import predict, train
 
 
 def fit(data, context):
@@ -39,16 +37,6 @@ def rows(count=60):
     x = random.normal(size=count)
     days = np.datetime64("2026-01-05") + np.arange(count)
     return pa.table({"day": days, "x": x, "y": 3 * x + random.normal(size=count)})
-
-
-def train(trainer, table):
-    trainer.check(table.schema, frozenset(), ())
-    context = PartitionContext(key="s", seed=3, link=MemoryLink())
-    return trainer(DataConnector(table), context)
-
-
-def predict(model, table):
-    return default_predict(DataConnector(table), model, PartitionContext())
 
 
 @given(

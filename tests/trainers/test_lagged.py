@@ -12,8 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from partwise.connector.context import MemoryLink, PartitionContext
-from partwise.connector.data_connector import DataConnector
 from partwise.errors import ColumnError, InputError, SerdeError
 from partwise.evaluation import Backtest, HoldoutByTime
 from partwise.flows.cli.options import TrainerOptions
@@ -31,9 +29,9 @@ from partwise.trainers import (
     TrainerSettings,
     Tuned,
     XGBoostTrainer,
-    default_predict,
 )
 from partwise.tuning.space import randint
+from tests.trainers import training
 from tests.trainers.mlforecast_values import (
     BOOSTER,
     CASES,
@@ -42,19 +40,14 @@ from tests.trainers.mlforecast_values import (
     ROUNDS,
     columns,
 )
+from tests.trainers.training import train
 
 RECORDED = Path(__file__).with_name("mlforecast_values.json")
 LINEAR = Linear(label="y", params={"alpha": 1e-9})
 
 
-def train(trainer, table, seed=3):
-    trainer.check(table.schema, frozenset(), ())
-    context = PartitionContext(key="s", seed=seed, link=MemoryLink())
-    return trainer(DataConnector(table), context)
-
-
 def predict(model, table):
-    return default_predict(DataConnector(table), model, PartitionContext()).tolist()
+    return training.predict(model, table).tolist()
 
 
 def test_the_hour_that_clocks_show_twice_is_forecast_from_its_first_time(tmp_path):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from partwise.connector.context import MemoryLink, PartitionContext
+from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.evaluation import Backtest, HoldoutByTime
 from partwise.evaluation.scores import Predicted, find_metric
@@ -21,10 +21,10 @@ from partwise.trainers import (
     Mean,
     Tuned,
     XGBoostTrainer,
-    default_predict,
 )
 from partwise.trainers.candidate import fit_kept, score
 from partwise.tuning.space import randint
+from tests.trainers.training import predict, train
 
 LEVELS = (0.9, 0.1, 0.025)
 COLUMNS = ["prediction", "prediction_q2.5", "prediction_q10", "prediction_q90"]
@@ -37,16 +37,6 @@ def rows(count=400):
     x = random.uniform(1, 2, count)
     days = np.datetime64("2026-01-05") + np.arange(count)
     return pa.table({"day": days, "x": x, "y": 10 * x * random.uniform(size=count)})
-
-
-def train(trainer, table):
-    trainer.check(table.schema, frozenset(), ())
-    context = PartitionContext(key="s", seed=3, link=MemoryLink())
-    return trainer(DataConnector(table), context)
-
-
-def predict(model, table):
-    return default_predict(DataConnector(table), model, PartitionContext())
 
 
 @pytest.mark.parametrize(
