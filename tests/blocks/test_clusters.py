@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -103,10 +102,7 @@ def test_a_cluster_that_cannot_close_is_ended(monkeypatch):
         pid = client.submit(os.getpid).result()
         os.kill(pid, signal.SIGSTOP)
 
-    deadline = time.monotonic() + 10
-    while psutil.pid_exists(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not psutil.pid_exists(pid)
+    wait_for(lambda: not psutil.pid_exists(pid), "the worker goes on", 10)
 
 
 @pytest.fixture

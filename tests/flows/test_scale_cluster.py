@@ -3,7 +3,6 @@
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import psutil
@@ -17,6 +16,7 @@ from partwise.flows import scale_cluster
 from partwise.flows.cli.main import main
 from partwise.flows.running import cluster_size
 from partwise.flows.running.cluster_size import set_cluster_size
+from tests.own_cluster import wait_for
 
 START = "import sys; from distributed.cli.dask_scheduler import main; main()"
 
@@ -42,9 +42,7 @@ def scheduler_of_all(tmp_path_factory) -> Iterator[str]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as process:
-        deadline = time.monotonic() + 60
-        while not file.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_for(file.exists, "the scheduler does not start", 60)
         with Client(scheduler_file=str(file)) as client:
             address = client.scheduler.address
         yield address
@@ -60,10 +58,7 @@ def scheduler(scheduler_of_all: str) -> Iterator[str]:
     yield scheduler_of_all
     with Client(scheduler_of_all) as client:
         client.retire_workers(n=len(client.nthreads()))
-    deadline = time.monotonic() + 10
-    while workers_of(scheduler_of_all) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert workers_of(scheduler_of_all) == []
+    wait_for(lambda: not workers_of(scheduler_of_all), "workers go on", 10)
 
 
 def workers_of(address: str) -> list[psutil.Process]:

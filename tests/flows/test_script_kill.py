@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from partwise.runs.checkpoints import CHECKPOINTS, complete_checkpoints
 from partwise.runs.documents import run_path
 from partwise.runs.run import Run
 from partwise.store.store import Store
+from tests.own_cluster import wait_for
 from tests.plain_cluster import plain_cluster
 
 pytestmark = pytest.mark.slow  # an epoch takes a second, and a killed worker is started again
@@ -49,10 +49,8 @@ def cluster(prefect_server):
 
 
 def await_checkpoint(store: Path, run_id: str) -> None:
-    deadline = time.monotonic() + 300
-    while not complete_checkpoints(Store.parse(store), run_path(run_id, CHECKPOINTS)):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    folder = run_path(run_id, CHECKPOINTS)
+    wait_for(lambda: complete_checkpoints(Store.parse(store), folder), "no checkpoint", 300)
 
 
 def script_pids(run_id: str) -> list[int]:
@@ -61,10 +59,7 @@ def script_pids(run_id: str) -> list[int]:
 
 
 def await_no_process(run_id: str) -> None:
-    deadline = time.monotonic() + 20
-    while script_pids(run_id):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for(lambda: not script_pids(run_id), "a process goes on", 20)
 
 
 @pytest.mark.parametrize("victim", ["script", "rank", "worker"])

@@ -41,6 +41,7 @@ from partwise.runs.contents import list_runs
 from partwise.runs.run import Run
 from partwise.trainers import Linear
 from tests.flows.start_functions import nap, times
+from tests.own_cluster import wait_for
 from tests.thoroughness import quick_and_slow
 
 KEYS = 40
@@ -70,13 +71,6 @@ def started(given) -> Iterator[Callable[..., StartedRun[Any]]]:
     for work in made:
         work.cancel()
         work.wait(END_S)
-
-
-def wait_until(is_so: Callable[[], Any], what: str, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def has_committed(run_id: str, store: str) -> bool:
@@ -151,7 +145,7 @@ def test_a_cancelled_run_keeps_what_it_has(
     # Its process sees no more than the environment.
     monkeypatch.setenv("PREFECT_API_URL", prefect_server if with_server else "")
     work = started(run_id="r")
-    wait_until(lambda: has_committed("r", given["store"]), "nothing is committed")
+    wait_for(lambda: has_committed("r", given["store"]), "nothing is committed")
     progress = work.progress()
     assert progress is not None
     assert progress.total == KEYS
@@ -192,7 +186,7 @@ def test_a_run_is_cancelled_by_its_store(where, given, prefect_server, monkeypat
                 errors.append(error)
 
     def cancel() -> None:
-        wait_until(lambda: has_committed("r", given["store"]), "nothing is committed")
+        wait_for(lambda: has_committed("r", given["store"]), "nothing is committed")
         asked.append(main(["runs", "cancel", "r", "--store", given["store"]]))
 
     other = threading.Thread(target=call if where == "thread" else cancel)
@@ -224,7 +218,7 @@ def test_a_called_flow_run_is_cancelled_in_the_ui(given, prefect_server) -> None
     many = pa.table({"key": range(20 * KEYS), "value": [1.0] * (20 * KEYS)})
 
     def cancel() -> None:
-        wait_until(lambda: has_committed("r", given["store"]), "nothing is committed")
+        wait_for(lambda: has_committed("r", given["store"]), "nothing is committed")
         flow_run_id = Run.open("r", given["store"]).read_generation_document().flow_run_id
         with at_server(), get_client(sync_client=True) as client:
             # What its button does.
@@ -271,7 +265,7 @@ def test_a_flow_run_that_is_cancelled_in_the_ui_when_all_is_done_keeps_what_it_d
 
     def cancel(run_id: str) -> None:
         try:
-            wait_until(lambda: has_begun(run_id), "it has not begun")
+            wait_for(lambda: has_begun(run_id), "it has not begun")
             with get_client(sync_client=True) as client:
                 client.set_flow_run_state(flow_run_id(run_id), Cancelling())
         finally:
@@ -376,7 +370,7 @@ def test_a_pipeline_ends_whose_stage_is_interrupted_at_its_end(given, monkeypatc
 
 def test_a_run_is_waited_for_from_elsewhere(started, given, capfd) -> None:
     started(run_id="r", params={key: {"nap_s": 0.05} for key in range(KEYS)})
-    wait_until(lambda: has_committed("r", given["store"]), "nothing is committed")
+    wait_for(lambda: has_committed("r", given["store"]), "nothing is committed")
     run = Run.open("r", given["store"])
     assert run.wait(timeout_s=0.05) is RunStatus.IN_PROGRESS
     assert main(["runs", "wait", "r", "--store", given["store"]]) == 0
@@ -395,7 +389,7 @@ def test_its_store_is_that_of_the_folder_it_was_started_in(started, tmp_path, mo
 
 def test_a_killed_process_is_said_to_be(started, given) -> None:
     work = started(run_id="r")
-    wait_until(lambda: has_committed("r", given["store"]), "nothing is committed")
+    wait_for(lambda: has_committed("r", given["store"]), "nothing is committed")
     os.kill(work._process.pid, signal.SIGKILL)
     assert work.wait(END_S) is RunStatus.FAILURE
     with pytest.raises(RunFailedError, match=r"ended by SIGKILL.*a resume goes on") as caught:
@@ -454,7 +448,7 @@ def test_the_work_of_a_killed_caller(how, given, tmp_path) -> None:
         assert caller.stdout is not None
         log = Path(caller.stdout.readline().strip()) if how == "detach" else None
         work = psutil.Process(int(caller.stdout.readline()))
-        wait_until(lambda: has_committed("r", given["store"]), "nothing is committed")
+        wait_for(lambda: has_committed("r", given["store"]), "nothing is committed")
         caller.kill()
     work.wait(60 if log else END_S)
     run = Run.open("r", given["store"])

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from partwise.outcomes import CANCELLED, PartitionStatus
 from partwise.processes.family import descendants_of, find_marked, is_running
 from partwise.ranks.context import RankContext
 from tests.gangs.gang_maker import Events, make_gang
+from tests.own_cluster import wait_for
 
 GRACE_S = 1.0
 LATE_S = 60.0
@@ -127,10 +129,7 @@ class Stage:
     def facts(self) -> list[dict[str, Any]]:
         """Wait until both ranks have told of themselves."""
         paths = [self.folder / f"{rank}.json" for rank in (0, 1)]
-        deadline = time.monotonic() + 60
-        while not all(path.exists() for path in paths):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: all(path.exists() for path in paths), "not all have told", 60)
         return [json.loads(path.read_text()) for path in paths]
 
     def check_nothing_is_left(
@@ -286,9 +285,8 @@ def test_a_worker_that_is_lost_ends_the_gang(doomed_stage, number):
         with pytest.raises(GangFailedError) as caught:
             run_gang(stage.client, spec)
         striker.join()
-        deadline = time.monotonic() + LATE_S
-        while any(is_running(pid) for one in told for pid in one["pids"]):
-            assert time.monotonic() < deadline
+        pids = [pid for one in told for pid in one["pids"]]
+        wait_for(lambda: not any(map(is_running, pids)), "processes are left", LATE_S)
     finally:
         with suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
@@ -296,10 +294,9 @@ def test_a_worker_that_is_lost_ends_the_gang(doomed_stage, number):
     assert failed.rank == 1
     assert spec.nodes[1].worker in str(failed)
     assert failed.ends[1].status == PartitionStatus.INTERNAL_ERROR
-    deadline = time.monotonic() + LATE_S
-    while spec.nodes[1].worker in stage.client.scheduler_info(n_workers=-1)["workers"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    worker = spec.nodes[1].worker
+    known = partial(stage.client.scheduler_info, n_workers=-1)
+    wait_for(lambda: worker not in known()["workers"], "the worker stays", LATE_S)
     stage.check_nothing_is_left(spec, told)
 
 

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from partwise.processes.family import is_running
 from partwise.processes.kept import KeptProcess
 from partwise.processes.warm_server import WarmServers
+from tests.own_cluster import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -44,16 +43,9 @@ def start(servers, tmp_path):
     return call
 
 
-def wait_for(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_it_has_a_session_of_its_own_and_is_what_the_kernel_takes_first(start, tmp_path) -> None:
     process = start("waits")
-    wait_for((tmp_path / "look").exists)
+    wait_for((tmp_path / "look").exists, "it does not look")
     look = json.loads((tmp_path / "look").read_text())
     before = Path("/proc/self/oom_score_adj").read_text().strip()
     assert look == {
@@ -73,7 +65,7 @@ def test_it_has_a_session_of_its_own_and_is_what_the_kernel_takes_first(start, t
 def test_variables_of_its_own_need_no_other_server(start, servers, tmp_path) -> None:
     for own in ("one", "another"):
         process = start("returns", own)
-        wait_for(lambda process=process: process.poll() is not None)
+        wait_for(lambda process=process: process.poll() is not None, "it goes on")
         assert json.loads((tmp_path / "look").read_text())["variables"] == ["all", own]
     assert len(servers._servers) == 1
 
@@ -82,7 +74,7 @@ def test_variables_of_its_own_need_no_other_server(start, servers, tmp_path) -> 
 def test_its_end_is_that_of_a_program(start, tmp_path, then, code) -> None:
     """Nothing of ours leaves by `sys.exit`: it is an exception like others."""
     process = start(then)
-    wait_for(lambda: process.poll() is not None)
+    wait_for(lambda: process.poll() is not None, "it goes on")
     assert process.describe_end() == f"exit status {code}"
     assert ("it raises" in (tmp_path / "log").read_text()) is (then == "raises")
 
@@ -90,10 +82,10 @@ def test_its_end_is_that_of_a_program(start, tmp_path, then, code) -> None:
 @pytest.mark.parametrize("then", ["waits", "ignores"])
 def test_it_is_asked_first_and_killed_by_its_keeper(start, tmp_path, then) -> None:
     process = start(then)
-    wait_for((tmp_path / ("look" if then == "waits" else "ignores")).exists)
+    wait_for((tmp_path / ("look" if then == "waits" else "ignores")).exists, "it does not begin")
     process.ask_to_end()
     if then == "waits":
-        wait_for(lambda: process.poll() is not None)
+        wait_for(lambda: process.poll() is not None, "it goes on")
         assert process.poll() == -signal.SIGTERM
     else:
         assert is_running(process.pid)
@@ -105,16 +97,16 @@ def test_it_is_asked_first_and_killed_by_its_keeper(start, tmp_path, then) -> No
 def test_one_that_is_stopped_is_ended_without_a_wait(start, tmp_path, monkeypatch, who) -> None:
     monkeypatch.setattr("partwise.processes.kept.KEEPER_S", 600.0)
     process = start("waits")
-    wait_for((tmp_path / "look").exists)
+    wait_for((tmp_path / "look").exists, "it does not look")
     for pid in (process.keeper_pid, process.pid)[: 1 if who == "keeper" else 2]:
         os.kill(pid, signal.SIGSTOP)
-    wait_for(process.end)
+    wait_for(process.end, "it goes on")
     assert not is_running(process.pid)
 
 
 def test_a_word_to_the_keeper_by_anybody_ends_all(start, tmp_path) -> None:
     process = start("waits")
-    wait_for((tmp_path / "look").exists)
+    wait_for((tmp_path / "look").exists, "it does not look")
     os.kill(process.keeper_pid, signal.SIGTERM)
-    wait_for(lambda: process.poll() is not None)
+    wait_for(lambda: process.poll() is not None, "it goes on")
     assert not is_running(process.pid)

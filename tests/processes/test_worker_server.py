@@ -17,6 +17,7 @@ import pytest
 from partwise import map_partitions
 from partwise.blocks import LocalCluster
 from partwise.processes.worker_server import begin_worker_server
+from tests.own_cluster import wait_for
 from tests.plain_cluster import plain_cluster
 
 NAME = "PARTWISE_TEST_WORKER_SERVER"
@@ -185,10 +186,7 @@ def test_a_refused_command_leaves_no_server(tmp_path):
     assert "nowhere.parquet" in process.communicate()[1]
     assert len(seen) > 1 or len(os.sched_getaffinity(0)) == 1
 
-    deadline = time.monotonic() + 10
-    while _having(str(tmp_path)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert _having(str(tmp_path)) == set()
+    wait_for(lambda: not _having(str(tmp_path)), "it has files of the driver", 10)
 
 
 def test_workers_go_on_through_signals_to_the_driver_and_the_death_of_their_server(driver):

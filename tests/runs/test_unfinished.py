@@ -36,6 +36,7 @@ from partwise.tables.keys.partition_keys import (
     normalize_keys,
 )
 from tests.engine.test_params import KEYS
+from tests.own_cluster import wait_for
 from tests.run_maker import RunMaker
 
 INTENT = Intent(source_fingerprint="s", inputs_fingerprint="i", code_fingerprint="c")
@@ -393,10 +394,7 @@ class TestProgress:
             raise ZeroDivisionError
 
         claim.tell(fail)
-        deadline = time.monotonic() + 10
-        while len(said) < 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: len(said) >= 3, "it is not asked again", 10)
         claim.check()
 
 
@@ -409,11 +407,8 @@ def test_the_same_in_a_bucket(s3_store) -> None:
     maker = RunMaker(s3_store, "bucket")
     claim = maker.begin(keys=["b", "a"])
     claim.tell(lambda: Standing(generation=1, running=1, begun={0: (1, 0, SINCE)}))
-    deadline = time.monotonic() + 10
-    while not (progress := maker.open().progress()).heard_at:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert progress.counts == {"PENDING": 1, "RUNNING": 1}
+    wait_for(lambda: maker.open().progress().heard_at, "nothing is heard", 10)
+    assert maker.open().progress().counts == {"PENDING": 1, "RUNNING": 1}
     assert statuses(maker.open()) == {("a",): "RUNNING", ("b",): "PENDING"}
     maker.commit(("a", "DONE", 1.0), ("b", "DONE", 1.0))
     assert statuses(maker.end(2)) == {("a",): "DONE", ("b",): "DONE"}

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -22,7 +21,9 @@ from partwise.exports.proof.judge import close_judges, judge
 from partwise.exports.proof.judge_process import examine, loaded_libraries
 from partwise.models.onnx_model import OnnxModel
 from partwise.processes import starting
+from partwise.processes.family import is_running
 from tests.exports.proof.onnx_examples import ROWS, Example, linear, value
+from tests.own_cluster import wait_for
 
 
 @pytest.fixture
@@ -152,10 +153,9 @@ def test_a_file_that_ends_the_process_while_it_runs_is_a_finding(path):
     example.save(path)
     close_judges()
     thread, found = in_background(example, path)
-    deadline = time.monotonic() + 30
-    while "onnx" not in judging._judges or running_judge().at[0] != "run":
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_for(
+        lambda: "onnx" in judging._judges and running_judge().at[0] == "run", "it does not run"
+    )
     os.kill(running_judge().pid, signal.SIGKILL)
     thread.join(30)
     (finding,) = found[0].findings
@@ -249,10 +249,7 @@ def test_a_fork_gets_its_own_and_a_judge_dies_with_its_caller(path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     judge_pid = int(done.stdout)
-    deadline = time.monotonic() + 5
-    while psutil.pid_exists(judge_pid) and psutil.Process(judge_pid).status() != "zombie":
-        assert time.monotonic() < deadline, "the judge outlives its caller"
-        time.sleep(0.01)
+    wait_for(lambda: not is_running(judge_pid), "the judge outlives its caller", 5)
 
 
 def test_what_an_export_prints_is_no_answer(path, monkeypatch):

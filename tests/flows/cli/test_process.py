@@ -5,7 +5,6 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ import pytest
 
 from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
+from tests.own_cluster import wait_for
 
 COMMAND = [sys.executable, "-m", "partwise.flows.cli.main"]
 
@@ -135,7 +135,7 @@ def test_ctrl_c_ends_a_run_in_order_where_no_server_answers(
         ) as process,
     ):
         try:
-            _wait_for(tmp_path / "waiting")
+            wait_for((tmp_path / "waiting").exists, "no partition waits", 120)
             # As a terminal does: to all processes of the command.
             os.killpg(process.pid, signal.SIGINT)
             out = process.communicate(timeout=90)[0].decode()
@@ -172,7 +172,7 @@ def test_ctrl_c_before_a_run_exists_says_that_nothing_was_begun(
         start_new_session=True,
     ) as process:
         try:
-            _wait_for(tmp_path / "waiting")
+            wait_for((tmp_path / "waiting").exists, "no partition waits", 120)
             os.killpg(process.pid, signal.SIGINT)
             out, err = process.communicate(timeout=90)
         except BaseException:
@@ -222,13 +222,6 @@ def test_a_command_whose_output_is_closed_does_its_work(environment, tmp_path) -
         text=True,
     )
     assert (ended.returncode, ended.stderr) == (0, "")
-
-
-def _wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 120
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def _read(terminal: int) -> str:
