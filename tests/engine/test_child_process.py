@@ -30,6 +30,7 @@ from partwise.environments.cache import collect_environments
 from partwise.environments.environment import Environment
 from partwise.environments.resolution import resolve
 from tests.environments.wheels import make_wheel
+from tests.own_cluster import wait_for
 
 MEMORY_BYTES = 2 << 30
 
@@ -42,13 +43,6 @@ def plan_of(folder, owner="owner", **more):
 def borrow(tmp_path):
     yield lambda owner="owner": borrow_child(plan_of(tmp_path, owner=owner))
     discard_child()
-
-
-def wait_for(condition) -> bool:
-    deadline = time.monotonic() + 5
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return condition()
 
 
 def test_a_thread_has_one_child_until_it_ends(borrow) -> None:
@@ -140,9 +134,9 @@ def test_an_end_takes_along_what_the_function_started(borrow, tmp_path) -> None:
             and process.pid != child.pid
         ]
 
-    assert wait_for(left), "Popen returns a moment before the environment can be read"
+    wait_for(left, "Popen returns a moment before the environment can be read", 5)
     child.close()
-    assert wait_for(lambda: not left())
+    wait_for(lambda: not left(), "they go on", 5)
 
 
 def environment_of(pid: int) -> bytes:
@@ -164,7 +158,7 @@ def test_a_child_dies_with_its_worker(tmp_path) -> None:
         pid = int(worker.stdout.readline())
         assert psutil.pid_exists(pid)
         worker.kill()
-    assert wait_for(lambda: not psutil.pid_exists(pid) or is_zombie(pid))
+    wait_for(lambda: not psutil.pid_exists(pid) or is_zombie(pid), "it goes on", 5)
 
 
 def is_zombie(pid: int) -> bool:
@@ -177,10 +171,10 @@ def is_zombie(pid: int) -> bool:
 def test_nothing_runs_before_a_partition_is_begun(borrow) -> None:
     child = borrow()
     assert child.running() == (-1, 0.0)
-    assert wait_for(lambda: child.memory_bytes(child.family(), 1 << 40) > 1 << 20)
+    wait_for(lambda: child.memory_bytes(child.family(), 1 << 40) > 1 << 20, "it has no memory", 5)
     # A child that was given no work ends, and says why in its log.
     child.connection.send(RunPartitions(indices=[0], attempt=1))
-    assert wait_for(child.has_ended)
+    wait_for(child.has_ended, "it goes on", 5)
     assert b"before it was given work" in child.read_log()
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from partwise.models.serdes import PickleSerde
 from partwise.outcomes import RunStatus
 from partwise.runs.contents import read_generation
 from partwise.runs.run import Run
+from tests.chaos.training import kill_family, wait_for
 
 PARTITIONS = 60
 ODD = 30
@@ -143,15 +144,6 @@ class Scene:
             process.kill()
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float = 60) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
-
-
 def kill_tree(process: subprocess.Popen[str]) -> None:
     family = psutil.Process(process.pid)
     for member in [family, *family.children(recursive=True)]:
@@ -159,11 +151,6 @@ def kill_tree(process: subprocess.Popen[str]) -> None:
             member.kill()
         except psutil.NoSuchProcess:
             continue
-    process.communicate()
-
-
-def kill_driver(process: subprocess.Popen[str]) -> None:
-    process.kill()
     process.communicate()
 
 
@@ -186,7 +173,7 @@ def test_a_killed_run_leaves_nothing_at_work_and_goes_on_from_what_was_committed
 ) -> None:
     """Killed with all of its processes; then the driver alone, where there is no server."""
     address = cluster.address
-    for already, (way, kill) in enumerate([(PREFECT, kill_tree), (DIRECT, kill_driver)]):
+    for already, (way, kill) in enumerate([(PREFECT, kill_tree), (DIRECT, kill_family)]):
         process = scene.start("killed", **way)
         before, started = scene.calls("killed"), scene.segments("killed")
         assert wait_for(
@@ -230,7 +217,7 @@ def test_a_killed_driver_leaves_a_cluster_that_stays_to_others(
     (scene.folder / "nap_s").write_text("600")
     # Whatever runs now began before, or naps.
     time.sleep(0.3)
-    kill_driver(process)
+    kill_family(process)
     assert wait_for(lambda: is_as_before(dask_client.run(work_on), before))
     ran = scene.calls("alone")
     # All but one partition on each worker.
