@@ -64,6 +64,12 @@ def promote(
     return commit_version(store, name, base=base, champions=rows, origin=origin)
 
 
+def train_and_promote(store: Store, run_id: str, values: Values) -> Catalog:
+    """Make a training run, and have all of its models be champions."""
+    train(store, run_id, values)
+    return promote(store, run_id)
+
+
 def words(catalog: Catalog) -> dict[Any, str]:
     """Return the models of all keys, as their bytes in the store are now."""
     rows = [row for row in catalog.table.to_pylist() if not row["retired"]]

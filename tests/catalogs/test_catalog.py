@@ -31,7 +31,16 @@ from partwise.planning.promotion import carry_out, prepare_promotion
 from partwise.runs.removal import remove_run
 from partwise.runs.run import Run
 from partwise.store.lease import Lease
-from tests.one_catalog import Words, all_words, promote, said, schema, train, words
+from tests.one_catalog import (
+    Words,
+    all_words,
+    promote,
+    said,
+    schema,
+    train,
+    train_and_promote,
+    words,
+)
 from tests.run_maker import RunMaker
 
 FIRST = {"a": 1.0, "b": 2.0, "c": 3.0}
@@ -39,10 +48,8 @@ SECOND = {"b": 20.0, "d": 4.0}
 
 
 def test_a_promotion_makes_a_version_that_reads_the_models_of_its_runs(store) -> None:
-    train(store, "first", FIRST)
-    one = promote(store, "first")
-    train(store, "second", SECOND)
-    two = promote(store, "second")
+    one = train_and_promote(store, "first", FIRST)
+    two = train_and_promote(store, "second", SECOND)
     assert (one.version, two.version, Catalog.open("sales", store).version) == (1, 2, 2)
     assert all_words(store) == {1: said(FIRST), 2: said({**FIRST, **SECOND})}
     opened = Catalog.open("catalog://sales@2", store)
@@ -62,8 +69,7 @@ def test_a_promotion_makes_a_version_that_reads_the_models_of_its_runs(store) ->
 
 def test_one_key_is_read_without_the_table(local_store, monkeypatch) -> None:
     monkeypatch.setattr(commit, "ROWS_PER_GROUP", 2)
-    train(local_store, "run", {f"k{i}": float(i) for i in range(9)})
-    promote(local_store, "run")
+    train_and_promote(local_store, "run", {f"k{i}": float(i) for i in range(9)})
     opened = Catalog.open("sales", local_store)
     assert opened._file.metadata.num_row_groups == 5
     for i in range(9):
@@ -78,8 +84,7 @@ def test_one_key_is_read_without_the_table(local_store, monkeypatch) -> None:
 def test_what_is_not_there_is_named_with_what_is(local_store) -> None:
     with pytest.raises(CatalogNotFoundError, match=r"no catalog 'sales' in .+, which has none"):
         Catalog.open("sales", local_store)
-    train(local_store, "run", FIRST)
-    promote(local_store, "run")
+    train_and_promote(local_store, "run", FIRST)
     with pytest.raises(CatalogNotFoundError, match="has no version 3; it has 1"):
         Catalog.open("sales@3", local_store)
     with pytest.raises(CatalogNotFoundError, match=r"no catalog 'slaes'.+\(.*there: sales\)"):
@@ -92,8 +97,7 @@ def test_what_is_not_there_is_named_with_what_is(local_store) -> None:
 
 
 def test_the_same_again_is_the_same_version_and_no_change_is_none(local_store) -> None:
-    train(local_store, "first", FIRST)
-    one = promote(local_store, "first")
+    one = train_and_promote(local_store, "first", FIRST)
     assert promote(local_store, "first").version == 1
     train(local_store, "second", SECOND)
     two = promote(local_store, "second", base=one)
@@ -105,8 +109,7 @@ def test_the_same_again_is_the_same_version_and_no_change_is_none(local_store) -
 
 
 def test_of_two_promotions_of_one_base_the_other_hears_who_was_first(local_store) -> None:
-    train(local_store, "first", FIRST)
-    one = promote(local_store, "first")
+    one = train_and_promote(local_store, "first", FIRST)
     for name in ("second", "third"):
         train(local_store, name, {"b": 5.0 if name == "second" else 6.0})
     promote(local_store, "second", base=one, by=0.02)
@@ -122,8 +125,7 @@ def test_of_two_promotions_of_one_base_the_other_hears_who_was_first(local_store
 
 
 def test_many_at_once_make_one_version(local_store) -> None:
-    train(local_store, "first", FIRST)
-    one = promote(local_store, "first")
+    one = train_and_promote(local_store, "first", FIRST)
     names = [f"r{i}" for i in range(4)]
     for i, name in enumerate(names):
         train(local_store, name, {"a": 10.0 + i})
@@ -178,8 +180,7 @@ def test_promotions_and_collections_of_one_run_wait_for_each_other(local_store) 
 
 
 def test_pins_stay_and_retired_keys_have_no_model(local_store) -> None:
-    train(local_store, "first", FIRST)
-    one = promote(local_store, "first")
+    one = train_and_promote(local_store, "first", FIRST)
     two = one.pin(["a", "b"])
     assert two.table["pinned"].to_pylist() == [True, True, False]
     assert two.pin(["a"]) is two
@@ -212,8 +213,7 @@ def test_pins_stay_and_retired_keys_have_no_model(local_store) -> None:
 
 
 def test_a_promotion_retires_keys_without_rows(local_store) -> None:
-    train(local_store, "first", FIRST)
-    one = promote(local_store, "first")
+    one = train_and_promote(local_store, "first", FIRST)
     unseen = pa.array([None, 1, 1], pa.int32())
     place = one.table.column_names.index("unseen_since")
     table = one.table.set_column(place, "unseen_since", unseen)
@@ -255,8 +255,7 @@ def test_exports_of_other_models_are_refused(local_store) -> None:
 
 
 def test_a_rollback_is_a_new_version_and_leaves_what_is_pinned(local_store) -> None:
-    train(local_store, "first", FIRST)
-    promote(local_store, "first")
+    train_and_promote(local_store, "first", FIRST)
     train(local_store, "second", {"a": 10.0, "b": 20.0, "d": 4.0})
     promote(local_store, "second").pin(["b"])
     three = Catalog.open("sales", local_store)
@@ -282,8 +281,7 @@ def test_a_rollback_is_a_new_version_and_leaves_what_is_pinned(local_store) -> N
 
 
 def test_a_diff_names_what_changed(local_store) -> None:
-    train(local_store, "first", FIRST)
-    one = promote(local_store, "first")
+    one = train_and_promote(local_store, "first", FIRST)
     train(local_store, "second", SECOND)
     promote(local_store, "second").pin(["a"])
     last = Catalog.open("sales", local_store).retire(["c"])
@@ -359,8 +357,7 @@ def test_minus_zero_is_zero_and_another_zone_is_the_same_time(local_store) -> No
 
 
 def test_a_catalog_has_one_key_schema(local_store) -> None:
-    train(local_store, "texts", {"1": 1.0})
-    promote(local_store, "texts")
+    train_and_promote(local_store, "texts", {"1": 1.0})
     train(local_store, "numbers", {1: 1.0}, keys=schema(key=pa.int64()))
     train(local_store, "others", {"1": 1.0}, keys=schema(other=pa.string()))
     for name in ("numbers", "others"):
@@ -402,8 +399,7 @@ def test_rows_that_are_none_are_refused(local_store) -> None:
 
 
 def test_a_set_of_models_is_that_of_the_named_runs(local_store) -> None:
-    train(local_store, "first", FIRST)
-    promote(local_store, "first")
+    train_and_promote(local_store, "first", FIRST)
     train(local_store, "second", SECOND)
     catalog = promote(local_store, "second").refresh()
     found = catalog.model_set()
@@ -420,8 +416,7 @@ def test_a_set_of_models_is_that_of_the_named_runs(local_store) -> None:
 
 
 def test_where_the_champion_is_the_same_the_row_stays_as_it_was(local_store) -> None:
-    train(local_store, "first", FIRST)
-    one = promote(local_store, "first")
+    one = train_and_promote(local_store, "first", FIRST)
     rows = champions_of(Run.open("first", local_store))
     assert replaced(one.table, rows).equals(one.table)
     train(local_store, "first", {**FIRST, "b": 9.0})
@@ -431,8 +426,7 @@ def test_where_the_champion_is_the_same_the_row_stays_as_it_was(local_store) -> 
 
 
 def test_the_document_says_how_it_came_about(local_store) -> None:
-    train(local_store, "first", FIRST)
-    promote(local_store, "first")
+    train_and_promote(local_store, "first", FIRST)
     content = json.loads(local_store.read("catalogs/sales/versions/0001.json"))
     assert content["origin"]["action"] == "promote"
     assert "@" in content["origin"]["who"]

@@ -7,7 +7,7 @@ import pytest
 from partwise.store.store import Store
 from tests import command_line
 from tests.command_line import Ended
-from tests.one_catalog import promote, train
+from tests.one_catalog import train_and_promote
 
 FIRST = {"a": 1.0, "b": 2.0, "c": 3.0}
 SECOND = {"b": 20.0, "d": 4.0}
@@ -15,10 +15,8 @@ SECOND = {"b": 20.0, "d": 4.0}
 
 @pytest.fixture
 def store(local_store) -> Store:
-    train(local_store, "first", FIRST)
-    promote(local_store, "first")
-    train(local_store, "second", SECOND)
-    promote(local_store, "second")
+    train_and_promote(local_store, "first", FIRST)
+    train_and_promote(local_store, "second", SECOND)
     return local_store
 
 

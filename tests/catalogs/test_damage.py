@@ -25,7 +25,7 @@ from partwise.runs.own_checksums import write_sealed
 from partwise.store import signing
 from partwise.store.signing import KEYS_VARIABLE, STATE_VARIABLE
 from partwise.store.store import Store
-from tests.one_catalog import all_words, promote, said, train, words
+from tests.one_catalog import all_words, promote, said, train, train_and_promote, words
 
 FIRST = {"a": 1.0, "b": 2.0}
 SECOND = {"b": 20.0, "d": 4.0}
@@ -34,10 +34,8 @@ SECOND = {"b": 20.0, "d": 4.0}
 @pytest.fixture
 def two(local_store) -> Store:
     """A store with two versions of a catalog."""
-    train(local_store, "first", FIRST)
-    promote(local_store, "first")
-    train(local_store, "second", SECOND)
-    promote(local_store, "second")
+    train_and_promote(local_store, "first", FIRST)
+    train_and_promote(local_store, "second", SECOND)
     return local_store
 
 

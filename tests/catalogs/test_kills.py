@@ -29,7 +29,7 @@ from partwise.runs.garbage import collect_garbage
 from partwise.runs.removal import remove_run
 from partwise.runs.run import Run
 from partwise.store.store import Store
-from tests.one_catalog import all_words, newest, promote, said, train
+from tests.one_catalog import all_words, newest, promote, said, train, train_and_promote
 from tests.thoroughness import THOROUGH
 from tests.two_drivers import Clockwork, WatchedStore, copies, points, silent_owners
 
@@ -87,8 +87,7 @@ MEANWHILE: dict[str, Callable[[Store], None]] = {
 
 
 def before(store: Store) -> None:
-    train(store, "first", FIRST)
-    promote(store, "first")
+    train_and_promote(store, "first", FIRST)
     train(store, "second", SECOND)
 
 

@@ -10,15 +10,14 @@ from partwise.catalogs.garbage import collect_catalog_garbage
 from partwise.flows.cli.main import main
 from partwise.reports.catalog_page import MOST_VERSIONS, render_catalog
 from partwise.store.store import Store
-from tests.one_catalog import promote, train
+from tests.one_catalog import promote, train, train_and_promote
 
 NASTY = "<script>alert(1)</script>"
 
 
 @pytest.fixture
 def catalog(local_store: Store) -> Catalog:
-    train(local_store, "one", {"a": 1.0, "b": 2.0, NASTY: 3.0})
-    promote(local_store, "one")
+    train_and_promote(local_store, "one", {"a": 1.0, "b": 2.0, NASTY: 3.0})
     train(local_store, "two", {"b": 4.0})
     return promote(local_store, "two").pin(["a"])
 
@@ -59,8 +58,7 @@ def test_versions_that_were_removed_are_left_out(catalog: Catalog) -> None:
 
 
 def test_only_the_newest_versions_are_listed(local_store: Store) -> None:
-    train(local_store, "one", {"a": 1.0})
-    catalog = promote(local_store, "one")
+    catalog = train_and_promote(local_store, "one", {"a": 1.0})
     for _ in range(MOST_VERSIONS):
         catalog = catalog.pin(["a"]).unpin(["a"])
     assert len(re.findall(r"<td>(?:un)?pin</td>", render_catalog(catalog))) == MOST_VERSIONS

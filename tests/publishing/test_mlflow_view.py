@@ -38,7 +38,7 @@ from partwise.publishing.mlflow_view import (
 from partwise.store.store import Store
 from partwise.tables.keys.key_classes import KeyClass, KeyColumn
 from tests.lazily import Lazily
-from tests.one_catalog import promote, train
+from tests.one_catalog import promote, train, train_and_promote
 from tests.ports import free_port
 
 if TYPE_CHECKING:
@@ -49,8 +49,9 @@ NOWHERE = "http://127.0.0.1:1"
 
 
 def test_a_version_in_numbers_and_rows(local_store) -> None:
-    train(local_store, "first", {f"shop-{number:03}": float(number) for number in range(100)})
-    first = promote(local_store, "first")
+    first = train_and_promote(
+        local_store, "first", {f"shop-{number:03}": float(number) for number in range(100)}
+    )
     train(local_store, "second", {"shop-001": 500.0, "new, one": 7.0})
     second = promote(local_store, "second", base=first).retire(["shop-002"])
     figures = figures_of(second)
@@ -183,8 +184,7 @@ def test_a_version_whose_run_was_deleted_in_mlflow_is_shown_again(local_store, m
     registry = Registry()
     monkeypatch.setattr(mlflow_view, "_new_run", registry.add_run)
     monkeypatch.setattr(mlflow_view, "_log", lambda *_: None)
-    train(local_store, "first", {"a": 1.0})
-    catalog = promote(local_store, "first")
+    catalog = train_and_promote(local_store, "first", {"a": 1.0})
     shown = [mlflow_view._show(registry, catalog, "sales", "o'neil") for _ in range(2)]
     assert [(each.model_version, each.is_new) for each in shown] == [("1", True), ("1", False)]
     registry.runs[0].info.status = "DELETED"
@@ -270,8 +270,7 @@ def test_versions_are_shown_once_and_the_newest_is_the_champion(
 ) -> None:
     elsewhere = Store.parse(tmp_path / "elsewhere")
     client = mlflow.MlflowClient(tracking_uri=server)
-    train(local_store, "first", {"a": 1.0, "b": 2.0})
-    first = promote(local_store, "first")
+    first = train_and_promote(local_store, "first", {"a": 1.0, "b": 2.0})
     shown = show_in_mlflow(first, server)
     assert shown.is_new
     assert show_in_mlflow(first, server) == mlflow_view.Shown(
@@ -318,8 +317,7 @@ def test_versions_are_shown_once_and_the_newest_is_the_champion(
 @pytest.mark.filterwarnings("ignore")
 def test_names_with_an_apostrophe_are_shown(server, tmp_path) -> None:
     store = Store.parse(tmp_path / "o'neil")
-    train(store, "first", {"a": 1.0})
-    first = promote(store, "first")
+    first = train_and_promote(store, "first", {"a": 1.0})
     assert show_in_mlflow(first, server, experiment="o'neil", model="o'neil").is_new
     assert not show_in_mlflow(first, server, experiment="o'neil", model="o'neil").is_new
 
@@ -360,7 +358,6 @@ def test_ten_thousand_champions_take_seconds(server, local_store) -> None:
 @pytest.mark.slow  # MLflow's client takes seconds to give up
 @pytest.mark.usefixtures("mlflow_server")
 def test_a_server_that_is_not_there_is_said_in_a_sentence(local_store) -> None:
-    train(local_store, "first", {"a": 1.0})
-    catalog = promote(local_store, "first")
+    catalog = train_and_promote(local_store, "first", {"a": 1.0})
     with pytest.raises(OutputError, match=r"sales@1 cannot be shown in MLflow .*repeat partwise"):
         show_in_mlflow(catalog, NOWHERE)

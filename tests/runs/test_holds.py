@@ -29,7 +29,7 @@ from partwise.runs.verification import set_aside, verify_run
 from partwise.store import signing
 from partwise.store.signing import KEYS_VARIABLE, STATE_VARIABLE, seal, unseal
 from partwise.store.store import Store
-from tests.one_catalog import Words, promote, said, train, words
+from tests.one_catalog import Words, promote, said, train, train_and_promote, words
 from tests.run_maker import RunMaker
 from tests.two_drivers import silent_owners
 
@@ -43,8 +43,7 @@ def gc(store: Store) -> list[str]:
 
 def overwritten(store: Store) -> Store:
     """Return a store whose run was overwritten after a catalog drew on it."""
-    train(store, "run", FIRST)
-    promote(store, "run")
+    train_and_promote(store, "run", FIRST)
     train(store, "run", OTHER)
     return store
 
@@ -111,8 +110,7 @@ def test_one_whose_number_another_version_took_does_not_count(local_store) -> No
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"x" * 100])
 def test_a_damaged_hold_has_nothing_deleted(local_store, content) -> None:
-    train(local_store, "run", FIRST)
-    promote(local_store, "run")
+    train_and_promote(local_store, "run", FIRST)
     train(local_store, "run", OTHER)
     (path,) = local_store.list("runs/run/held/")
     whole = local_store.read(path)
@@ -130,8 +128,7 @@ def test_a_damaged_hold_has_nothing_deleted(local_store, content) -> None:
 
 
 def test_a_hold_of_a_newer_release_has_nothing_deleted_and_is_no_damage(local_store) -> None:
-    train(local_store, "run", FIRST)
-    promote(local_store, "run")
+    train_and_promote(local_store, "run", FIRST)
     (path,) = local_store.list("runs/run/held/")
     local_store.write(path, b'{"format_version": 99}')
     for refused in (gc, lambda store: verify_run("run", store)):
@@ -143,8 +140,7 @@ def test_with_keys_a_hold_has_to_be_signed(local_store, tmp_path, monkeypatch) -
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
     monkeypatch.setattr(signing, "_of_blocks", {})
     monkeypatch.setenv(KEYS_VARIABLE, f"ours:{'a1' * 32}")
-    train(local_store, "run", FIRST)
-    promote(local_store, "run")
+    train_and_promote(local_store, "run", FIRST)
     assert len(read_holds(local_store, "run").counting) == 1
     monkeypatch.setenv(KEYS_VARIABLE, f"other:{'b2' * 32}")
     with pytest.raises(SignatureError, match="key 'ours'"):
@@ -169,8 +165,7 @@ def test_what_is_held_is_looked_at_and_stays_in_its_place(local_store) -> None:
 
 def test_the_time_of_a_hold_is_the_later_of_two(local_store, monkeypatch) -> None:
     """A clock that is behind by days, of whoever promotes or of the store, has none count less."""
-    train(local_store, "run", FIRST)
-    promote(local_store, "run")
+    train_and_promote(local_store, "run", FIRST)
     (hold,) = read_holds(local_store, "run").counting
     local_store.delete(hold.document)
     behind = hold.model_copy(update={"created_at": datetime.now(UTC) - timedelta(days=3)})
