@@ -10,7 +10,6 @@ from partwise.transformers.check import check_export
 from partwise.transformers.checkpoint_export import export_checkpoint
 from partwise.transformers.options import TransformersOptions
 from tests.lazily import Lazily
-from tests.transformers.neuron_stand_in import STAND_IN
 from tests.transformers.tiny_checkpoints import save_checkpoint
 
 torch = Lazily("torch")
@@ -24,15 +23,6 @@ def bert(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("checked") / "bert"
     save_checkpoint(folder, "bert", CLASSIFIER)
     return folder
-
-
-@pytest.fixture
-def neuron_sdk(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.mktemp("sdk")
-    (folder / "torch_neuronx.py").write_text(STAND_IN)
-    monkeypatch.syspath_prepend(str(folder))
-    yield
-    sys.modules.pop("torch_neuronx", None)
 
 
 def fails_on_longer_rows(*_):

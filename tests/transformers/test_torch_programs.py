@@ -6,7 +6,6 @@ import sys
 import time
 import warnings
 import zipfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,6 @@ from partwise.transformers.report import ExportReport
 from partwise.transformers.sizes import Sizes
 from partwise.transformers.torch_programs import write_pt2, write_torchscript
 from tests.lazily import Lazily
-from tests.transformers.neuron_stand_in import STAND_IN
 from tests.transformers.tiny_models import TINY, tiny_model
 
 torch, transformers = Lazily("torch"), Lazily("transformers")
@@ -362,17 +360,6 @@ def test_options_of_other_formats_are_refused(form, option, only, tmp_path):
         exported(model, "default", tmp_path / "new", form, **option)
 
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.fixture
-def neuron_sdk(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
-    folder = tmp_path_factory.mktemp("sdk")
-    (folder / "torch_neuronx.py").write_text(STAND_IN)
-    monkeypatch.syspath_prepend(str(folder))  # for the process that judges as well
-    yield
-    sys.modules.pop("torch_neuronx", None)
 
 
 @pytest.mark.usefixtures("neuron_sdk")
