@@ -116,7 +116,7 @@ def keys_of(cause: Cause) -> str:
 
 def _metrics(ledger: pa.Table) -> Iterator[tuple[str, str, str, str]]:
     """Yield name, lowest, median and highest value of each metric."""
-    for name, _, values in islice(metric_values(ledger), MOST_METRICS):
+    for name, (_, values) in islice(metric_values(ledger), MOST_METRICS):
         finite = values[np.isfinite(values)]
         if len(finite):
             low, middle, high = np.quantile(finite, [0, 0.5, 1])
