@@ -1,4 +1,4 @@
-"""Fetching small files of buckets before their turn: what takes long is the way, not the bytes."""
+"""Fetching small files of buckets, and parts of large ones, before their turn."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -9,13 +9,13 @@ from partwise.sources.fragments import FarFragment, Fragment
 
 _FRAGMENTS = 16
 _BYTES = 64 * 2**20
-"""Of files that are on their way, or wait for their turn."""
+"""Of what is on its way, or waits for its turn."""
 
 
 def fetched_ahead(fragments: Iterable[Fragment]) -> Iterator[Fragment]:
-    """Hand out fragments in their order; meanwhile small files in buckets are fetched for the next.
+    """Hand out fragments in their order; meanwhile what the next ones read of buckets is fetched.
 
-    A file is fetched once for all fragments of it that are among the next.
+    A small file is fetched once for all fragments of it that are among the next.
 
     Raises:
         SourceError: One cannot be fetched, or is not as it was found; when it is its turn.
@@ -42,6 +42,9 @@ def fetched_ahead(fragments: Iterable[Fragment]) -> Iterator[Fragment]:
                         yield first()
                     yield fragment
                     continue
+                # The largest are in memory one at a time.
+                while waiting and file not in files and file.size_bytes > _BYTES:
+                    yield first()
                 if file not in files:
                     files[file] = pool.submit(fragment.fetch_file)
                 waiting.append((fragment, file))

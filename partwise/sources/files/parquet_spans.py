@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 
 from partwise.tables.parquet_types import columns_of_leaves
 
-MOST_HELD_BYTES = 128 * 2**20
-"""Of what is held in memory of a file: as large are the row groups that Spark writes."""
+MOST_HELD_BYTES = 256 * 2**20
+"""Of what is held in memory of a file: a row group of Spark has 128 MiB, and one of a million rows,
+as pyarrow and pandas write them, has 160 MB in 20 columns of doubles."""
 _BRIDGED_BYTES = 2**20
 """Between columns: at 60 MB/s they take less than a request of 30 ms."""
 _MISSING_BYTES = 100
