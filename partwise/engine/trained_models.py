@@ -22,10 +22,11 @@ from partwise.runs.bundle import StoredArtifact, artifact_from_row, neighbours
 from partwise.runs.documents import run_path
 from partwise.runs.stored_models import MODEL_FILES, ModelSet, model_checksums
 from partwise.shuffle.plan import ShardedRows
-from partwise.shuffle.shared_folder import LARGEST_READ_BYTES
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import hash_keys, key_identities
 
+LARGEST_READ_BYTES = 64 << 20
+"""Of one request for models that lie side by side."""
 TRAINED_ON = "trained_on"
 """A column that the models of a comparison have as well: the fingerprint of the rows that a model
 was trained on, null where it is not known."""

@@ -5,6 +5,7 @@ import hashlib
 import os
 import secrets
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -18,7 +19,9 @@ from partwise.shuffle.part_file import MESSAGE_ALIGNMENT, check_message
 from partwise.shuffle.plan import UnsortedShard
 from partwise.store.store import Store
 
-LARGEST_READ_BYTES = 64 << 20
+REQUESTED_BYTES = 8 << 20
+"""Of one request of several at a time."""
+_THREADS = 8
 
 
 Medium = Literal["disk", "store"]
@@ -113,18 +116,35 @@ def fetch_shard(
     dictionaries = fetch(staged, store, shared)
     path = os.path.join(directory, f"{sharded.number:05d}.rows")
     fetched = []
+    spans: list[tuple[str, int, int, int]] = []
+    end = 0
+    for rows in sharded.written:
+        # The rows of a shard lie side by side in an object.
+        first, last = rows.spans[:, 0].min(), (rows.spans[:, 0] + rows.spans[:, 1]).max()
+        # A multiple of 64, as both are, so that buffers stay aligned.
+        shift = end - int(first)
+        spans += [
+            (rows.path, start, min(REQUESTED_BYTES, int(last) - start), start + shift)
+            for start in range(int(first), int(last), REQUESTED_BYTES)
+        ]
+        end = int(last) + shift
+        end += -end % MESSAGE_ALIGNMENT
+        own = rows.spans + np.array([shift, 0])
+        fetched.append(replace(rows, path=path, spans=own))
     with open(path, "wb") as file:
-        for rows in sharded.written:
-            # The rows of a shard lie side by side in an object.
-            first, end = rows.spans[:, 0].min(), (rows.spans[:, 0] + rows.spans[:, 1]).max()
-            # A multiple of 64, as both are, so that buffers stay aligned.
-            shift = file.tell() - int(first)
-            for start in range(int(first), int(end), LARGEST_READ_BYTES):
-                size = min(LARGEST_READ_BYTES, int(end) - start)
-                file.write(store.read_range(rows.path, start, size))
-            file.write(b"\0" * (-file.tell() % MESSAGE_ALIGNMENT))
-            spans = rows.spans + np.array([shift, 0])
-            fetched.append(replace(rows, path=path, spans=spans))
+        file.truncate(end)
+
+        def copy(span: tuple[str, int, int, int]) -> None:
+            name, start, size, place = span
+            content = memoryview(store.read_range(name, start, size))
+            while content:
+                written = os.pwrite(file.fileno(), content, place)
+                content, place = content[written:], place + written
+
+        # Of each part that the rows were divided into, there is a piece: a request each, at once.
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for _ in pool.map(copy, spans):
+                pass
     for stored, here in zip(sharded.written, fetched, strict=True):
         if here.digests is not None:
             content = memoryview(pa.memory_map(path).read_buffer())
