@@ -81,9 +81,9 @@ def with_tail(file: FoundFile) -> FoundFile:
     size = file.size_bytes
     start = max(0, size - _TAIL_BYTES)
     found = file.with_spans([(start, size)])
-    with found.open() as opened:
-        opened.seek(max(start, size - _LENGTH_BYTES))
-        length = int.from_bytes(opened.read(4), "little") + _LENGTH_BYTES
+    with found.open() as tail:
+        tail.seek(max(start, size - _LENGTH_BYTES))
+        length = int.from_bytes(tail.read(4), "little") + _LENGTH_BYTES
     if size - start < length <= size:
         return found.with_spans([(size - length, start)])
     return found
