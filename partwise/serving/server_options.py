@@ -1,6 +1,7 @@
 """How a server listens, and what it takes from strangers."""
 
 import ipaddress
+import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from partwise.errors import InputError
 API_KEY_VARIABLE = "PARTWISE_SERVE_API_KEY"
 """Holds the API key, where no file does."""
 _SHORTEST_KEY = 16
+_LAST_PORT = 65_535
 _MIB = 2**20
 
 
@@ -61,6 +63,10 @@ class ServerOptions:
         for name in ("max_body_bytes", "max_rows", "timeout_s", "body_timeout_s", "poll_s"):
             if not (value := getattr(self, name)) > 0:
                 raise InputError(f"{name}={value}: give more than 0.")
+            if math.isinf(value):
+                raise InputError(f"{name}={value}: give a number that ends.")
+        if self.port > _LAST_PORT:
+            raise InputError(f"port={self.port}: give at most {_LAST_PORT}.")
         if self.api_key and (len(self.api_key) < _SHORTEST_KEY or not self.api_key.isascii()):
             raise InputError(
                 f"The API key has to be at least {_SHORTEST_KEY} ASCII characters long: "

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
-from partwise.errors import IntegrityError, StoreError
+from partwise.errors import InputError, IntegrityError, StoreError
 from partwise.serving.app import make_app
 from partwise.serving.arrow_streams import from_stream
 from partwise.serving.server_options import ServerOptions
@@ -673,3 +673,18 @@ def test_a_question_of_arrow_keeps_its_columns(client, predictor):
     arrow(client, pa.table({"price": pa.array([1.5], pa.float32())}), key=3)
     question = predictor.answered[-1]
     assert question.columns["price"].type == pa.float32()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        # uvicorn ended in an OverflowError of each.
+        ("port", 65_536, "give at most 65535"),
+        ("timeout_s", float("inf"), "give a number that ends"),
+        ("timeout_s", float("nan"), "give more than 0"),
+        ("processes", 0, "give at least 1"),
+    ],
+)
+def test_options_that_no_server_can_have_are_refused(name, value, said):
+    with pytest.raises(InputError, match=f"{name}={value}: {said}"):
+        ServerOptions(**{name: value})
