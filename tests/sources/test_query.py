@@ -172,6 +172,40 @@ def test_a_column_of_several_types_in_sqlite_is_refused(tmp_path, late):
         open_source(Query("t", path))
 
 
+STORED = st.one_of(
+    st.none(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    st.sampled_from(["", "1", "1.5", "ä"]),
+    st.binary(max_size=2),
+)
+
+
+@given(
+    declared=st.sampled_from(["INTEGER", "REAL", "TEXT", "BLOB"]),
+    values=st.lists(STORED, min_size=1, max_size=6).filter(lambda all_: set(all_) != {None}),
+)
+@settings(max_examples=60)
+def test_what_a_column_of_sqlite_is_declared_as_is_no_more_than_a_guess(
+    tmp_path_factory, declared, values
+):
+    """A column is first looked at for values of its declaration alone, as that is quick."""
+    path = sqlite_file(tmp_path_factory.getbasetemp(), f"CREATE TABLE t (x {declared})")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executemany("INSERT INTO t VALUES (?)", [(value,) for value in values])
+        connection.commit()
+
+    def outcome(query: str) -> Any:
+        try:
+            rows = read(Query(query, path))
+        except ColumnError as error:
+            return str(error)
+        return rows.schema.field("x").type, rows["x"].to_pylist()
+
+    # An expression is declared as nothing, and asked for all kinds.
+    assert outcome("t") == outcome("SELECT +x AS x FROM t")
+
+
 VALUES = {
     "i": (st.integers(-3, 3), pa.int64()),
     "f": (st.sampled_from([-1.5, 0.1, 2.0, 1e300]), pa.float64()),
