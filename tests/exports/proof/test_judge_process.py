@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -66,14 +67,22 @@ def test_one_process_judges_one_file_after_another(path):
     assert running_judge().pid == pid
 
 
-def children() -> list[psutil.Process]:
-    """The judges, and what is left of dead ones."""
-    return [
-        child
-        for child in psutil.Process().children(recursive=True)
-        if child.status() == psutil.STATUS_ZOMBIE
-        or "proof.judge_process" in " ".join(child.cmdline())
-    ]
+@pytest.fixture
+def children() -> Callable[[], list[psutil.Process]]:
+    """Returns the judges, and what is left of dead ones."""
+
+    def found() -> list[psutil.Process]:
+        return [
+            child
+            for child in psutil.Process().children(recursive=True)
+            if child.status() == psutil.STATUS_ZOMBIE
+            or "proof.judge_process" in " ".join(child.cmdline())
+        ]
+
+    close_judges()
+    # A test before may have left a process that nobody has waited for.
+    others = found()
+    return lambda: [child for child in found() if child not in others]
 
 
 def in_background(example: Example, path: Path) -> tuple[threading.Thread, list]:
@@ -93,7 +102,7 @@ def started_with(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     monkeypatch.setattr(starting, "_CALL", start)
 
 
-def test_a_file_that_ends_the_process_while_it_loads_is_a_finding(path, monkeypatch):
+def test_a_file_that_ends_the_process_while_it_loads_is_a_finding(path, monkeypatch, children):
     example = linear()
     example.save(path)
     with monkeypatch.context() as patch:
@@ -110,7 +119,7 @@ def test_a_file_that_ends_the_process_while_it_loads_is_a_finding(path, monkeypa
     assert [process.pid for process in children()] == [running_judge().pid]
 
 
-def test_a_judge_that_does_not_start_is_given_up(path, monkeypatch):
+def test_a_judge_that_does_not_start_is_given_up(path, monkeypatch, children):
     example = linear()
     with monkeypatch.context() as patch:
         started_with(patch, "os.kill(os.getpid(), signal.SIGSTOP)")
