@@ -6,9 +6,9 @@ The files of a folder are the objects of any bucket; they can be listed, looked 
 /_counted returns how many requests there were since the last one, and how many bytes they carried.
 """
 
+import argparse
 import json
 import os
-import sys
 import threading
 import time
 import urllib.parse
@@ -116,7 +116,16 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+def main() -> None:
+    """Parse the command line, and serve until the process is ended."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("port", type=int)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("late_s", type=float)
+    parser.add_argument("bytes_per_s", type=float)
+    given = parser.parse_args()
+    PacedBucket(given.port, given.folder, given.late_s, given.bytes_per_s).serve_forever()
+
+
 if __name__ == "__main__":
-    PacedBucket(
-        int(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
-    ).serve_forever()
+    main()
