@@ -99,6 +99,8 @@ def store_option(run: Run) -> str:
 def program() -> str:
     """Return how this program is called from here: where the shell would not find it, its path."""
     called = Path(sys.argv[0])
+    if called.parts[-2:] == ("partwise", "__main__.py"):
+        return f"{shlex.quote(_shown_path(sys.executable))} -m partwise"
     if called.name != "partwise" or not called.is_file():
         return "partwise"
     there = shutil.which("partwise")
@@ -118,7 +120,8 @@ def _infer(run: Run, trained: Run, keys: str, why: str, more: str = "") -> tuple
     rows, where = _rows(trained), store_option(run)
     if rows is None:
         return f"runs show {run.run_id} --open{where}", f"its report; partwise infer can {why}"
-    return f"infer {rows}{keys} --training-run-id {run.run_id}{more}{where}", why
+    command = f"infer {rows}{keys} --training-run-id {run.run_id}{more}{where}"
+    return command, f"{why}, here on the rows of the training"
 
 
 def _train(run: Run) -> tuple[str, str]:

@@ -114,3 +114,6 @@ def test_the_program_is_named_as_the_shell_finds_it(tmp_path, monkeypatch) -> No
     assert program() == "partwise"
     monkeypatch.setattr(sys, "argv", ["/usr/bin/pytest"])
     assert program() == "partwise"
+    module_file = tmp_path / "partwise" / "__main__.py"
+    monkeypatch.setattr(sys, "argv", [str(module_file)])
+    assert program() == f"{sys.executable} -m partwise"

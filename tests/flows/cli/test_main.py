@@ -106,7 +106,7 @@ def test_train_infer_and_look(sales, tmp_path, address, monkeypatch) -> None:
     assert f"  lies in     {tmp_path}/artifacts/runs/models" in lines
     where = """--filter '"day" < "2026-01-21"' --filter '"store" != "s7"'"""
     next_command = f"partwise infer {sales} {where} --partition-by store --training-run-id models"
-    assert lines[-1] == f"next: {next_command}  (use the models)"
+    assert lines[-1] == f"next: {next_command}  (use the models, here on the rows of the training)"
     assert trained.err == ""
 
     words = next_command.replace(where, "").split()[1:]

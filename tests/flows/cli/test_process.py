@@ -15,7 +15,7 @@ from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
 from tests.own_cluster import wait_for
 
-COMMAND = [sys.executable, "-m", "partwise.flows.cli.main"]
+COMMAND = [sys.executable, "-m", "partwise"]
 
 
 @pytest.fixture
