@@ -3,6 +3,7 @@
 A run of evaluate_predictions keeps it in its ledger as metrics, by the names that stand here.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,7 +21,7 @@ from partwise.catalogs.documents import CATALOG_SCHEME
 from partwise.catalogs.drift import FeatureDrift, flagged
 from partwise.catalogs.measured import Measured
 from partwise.errors import InputError, PartwiseError
-from partwise.formatting import counted
+from partwise.formatting import counted, some_of
 from partwise.runs.contents import READ_THREADS, list_runs
 from partwise.runs.earlier_runs import earlier_runs, last_work
 from partwise.runs.ledger import key_names, keys_beside, with_plain_keys
@@ -70,13 +71,13 @@ WORSE, NO_MODEL, FAILED = "worse", "no model", "failed"
 VERDICTS = {
     WORSE: "got worse",
     FAILED: "could not be evaluated",
-    NO_MODEL: "had no model of their own",
-    "few rows": "have too few rows with a label",
-    "unknown": "have models of which nobody knows how good they were",
-    "pending": "have no label yet",
-    "kept": "are as good as they were",
+    NO_MODEL: "had no own model",
+    "few rows": "had too few rows with a label",
+    "unknown": "could not be compared, since nobody knows how good the model was",
+    "pending": "had no label yet",
+    "kept": "stayed as good as before",
 }
-"""What becomes of a key, the worst first, and what a sentence says of such keys."""
+"""What becomes of a key, the worst first, and what a sentence says of one such key or of many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -118,10 +119,10 @@ class Evaluated:
     """Which keys were evaluated, shape (n,); of the others the ledger says why not."""
 
     drift: pa.Table
-    """A row for each feature of a key whose rows may differ from those of the training: `place` of
-    the key, feature, p_value, psi, psi_by_chance, missing_then, missing_now, new_categories, and
-    `drifted`: whether it is flagged. Features whose p-value is above 1 % are left out: none of
-    them can be."""
+    """A row for each feature of a key whose rows may differ from those of the training: the key
+    columns, partition_id, `place` of the key, feature, p_value, psi, psi_by_chance, missing_then,
+    missing_now, new_categories, and `drifted`: whether it is flagged. Features whose p-value is
+    above 1 % are left out: none of them can be."""
     tests: int
     """How many features were compared, over all keys."""
 
@@ -165,7 +166,7 @@ class Evaluated:
             counts={name: column(name, 0).astype(np.int64) for name in _COUNTS},
             levels=column(LEVEL, -1).astype(np.int64),
             is_done=found.is_done,
-            drift=_drift(found.metrics, tests),
+            drift=_with_keys(_drift(found.metrics, tests), found.keys),
             tests=tests,
         )
 
@@ -231,10 +232,16 @@ class Evaluated:
 
     @property
     def lines(self) -> list[str]:
-        """How many keys there are of each verdict, a line each."""
+        """How many keys there are of each verdict, a line each, and what drifted."""
         verdicts = self.verdicts
         counts = [(int((verdicts == verdict).sum()), words) for verdict, words in VERDICTS.items()]
-        return [f"{counted(count, 'key')} {words}" for count, words in counts if count]
+        lines = [f"{counted(count, 'key')} {words}" for count, words in counts if count]
+        if self.tests:
+            drifted = self.drift.filter(self.drift["drifted"])
+            features = Counter(drifted["feature"].to_pylist()).most_common()
+            named = some_of([f"{name} of {counted(n, 'key')}" for name, n in features], 3)
+            lines.append(f"drift beyond chance: {named or 'none'}")
+        return lines
 
     def keys_to_train(self) -> pa.Table:
         """Return the key columns of the keys that got worse, or had no model of their own."""
@@ -348,6 +355,14 @@ def drift_metrics(found: Sequence[FeatureDrift]) -> dict[str, float]:
                 if value is not None
             }
     return metrics
+
+
+def _with_keys(drift: pa.Table, keys: pa.Table) -> pa.Table:
+    """Return the rows of features with the keys that their places mean."""
+    theirs = keys.take(drift["place"])
+    columns = {"partition_id": theirs["partition_id"]}
+    columns |= dict(zip(drift.column_names, drift.columns, strict=True))
+    return pa.table(keys_beside(theirs, columns) | columns)
 
 
 def _drift(of: Mapping[str, tuple[np.ndarray, np.ndarray]], tests: int) -> pa.Table:

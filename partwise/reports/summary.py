@@ -73,6 +73,8 @@ def run_fields(run: Run) -> dict[str, Text | str]:
         if run.summary.remark:
             fields["dry run" if run.run_id.endswith(SAMPLE_SUFFIX) else "note"] = run.summary.remark
         fields["rows"] = f"{run.summary.rows:,}"
+        if run.kind == "evaluate":
+            fields["rows"] += " (predictions, and rows of the table with the labels)"
         if run.summary.dropped_rows:
             fields["rows"] += f", and {run.summary.dropped_rows:,} with a null key dropped"
     if medians := metric_medians(run.ledger, MOST_METRICS, without=DRIFT):
@@ -85,7 +87,7 @@ def run_fields(run: Run) -> dict[str, Text | str]:
             lines.append(f"and {more:,} more (run.metrics has all)")
         fields["metrics"] = "\n".join(lines)
     if run.kind == "evaluate" and run.ledger.num_rows:
-        fields["keys"] = "\n".join(Evaluated.of(run).lines)
+        fields["verdicts"] = "\n".join(Evaluated.of(run).lines)
     if won := candidate_counts(run.ledger):
         if run.kind == "infer":
             rows = rows_by_candidate(run.ledger)

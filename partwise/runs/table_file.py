@@ -29,12 +29,13 @@ _PARTS: dict[What, str] = {
 }
 
 
-def write_table_file(run: Run, what: What, to: Path, *, overwrite: bool = False) -> int:
+def write_table_file(run: Run, what: What | pa.Table, to: Path, *, overwrite: bool = False) -> int:
     """Write a table of a run to a file, and return how many rows it has.
 
     "ledger" has a row for each partition, as `Run.partitions`; "metrics" one for each value of a
     metric, with its key; "predictions" those of inference and map runs, which are read and written
-    file by file, and twice: first for their types. The file is .csv or .parquet.
+    file by file, and twice: first for their types. A table that was made of the run is written as
+    it is. The file is .csv or .parquet.
 
     Raises:
         InputError: The run has no such rows, the file is of no such kind, or it is there already.
@@ -44,7 +45,8 @@ def write_table_file(run: Run, what: What, to: Path, *, overwrite: bool = False)
     if to.suffix.lower() not in SUFFIXES:
         raise InputError(f"{to} ends in {to.suffix!r}: name a file that ends in .csv or .parquet.")
     check_free(to, overwrite=overwrite)
-    parts, schema = _parts_of(run, what)
+    made = what if isinstance(what, pa.Table) else None
+    parts, schema = _parts_of(run, what) if made is None else (lambda: iter([made]), made.schema)
     is_csv = to.suffix.lower() == ".csv"
     if is_csv:
         schema = pa.schema([(field.name, _csv_type(field.type)) for field in schema])

@@ -83,8 +83,8 @@ def test_a_key_that_could_not_be_evaluated_is_told_of_and_not_trained() -> None:
     assert found.keys_to_train()["k"].to_pylist() == ["1"]
     assert found.lines == [
         "1 key could not be evaluated",
-        "1 key had no model of their own",
-        "1 key are as good as they were",
+        "1 key had no own model",
+        "1 key stayed as good as before",
     ]
     assert needs_attention(evaluated(is_done=[False]))
     assert not needs_attention(evaluated(is_done=[True]))

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from partwise.catalogs.catalog import Catalog
@@ -26,6 +27,7 @@ from partwise.flows.cli.main import main
 from partwise.formatting import number
 from partwise.outcomes import RunStatus
 from partwise.reports.evaluation import _dots, describe_evaluation
+from partwise.reports.summary import summary_text
 from partwise.runs.key_texts import key_reader
 from partwise.runs.run import ONLY, Run
 from partwise.serving.kept_requests import KeepOptions, KeptRequests
@@ -33,6 +35,7 @@ from partwise.serving.questions import Question
 from partwise.serving.served import PredictorOptions
 from partwise.store.store import Store
 from partwise.trainers import LightGBMTrainer
+from tests.command_line import partwise
 from tests.thoroughness import quick_and_slow
 
 pytestmark = pytest.mark.usefixtures("single_shard")
@@ -357,16 +360,26 @@ def test_features_that_drifted_are_named_and_no_others(evaluate, store):
     assert found.tests == 2 * (len(KEYS) - 1)
     flagged = found.drift.filter(found.drift["drifted"]).to_pylist()
     keys = [by_key(found)[key]["drifted_features"] for key in KEYS]
-    names = found.keys["key.key"].to_pylist()
-    assert {(names[each["place"]], each["feature"]) for each in flagged} == {
-        ("d", "x"),
-        ("b", "value"),
-    }
+    assert {(each["key"], each["feature"]) for each in flagged} == {("d", "x"), ("b", "value")}
+    assert summary_text(run).count("drift beyond chance: value of 1 key, x of 1 key") == 1
     assert sum(keys) == 2
     assert all(each["psi"] > each["psi_by_chance"] for each in flagged)
     report = describe_evaluation(run, key_reader(run.ledger))
     assert (dict(report.drifted), report.drifted_keys) == ({"x": 1, "value": 1}, 2)
     assert Evaluated.of(evaluate(moved, run_id="no-drift", drift="none")).tests == 0
+
+
+def test_verdicts_and_drift_become_files(evaluate, store, tmp_path):
+    run = evaluate(sales(2, shift=5), run_id="filed")
+    words = ["runs", "export", "filed", "--store", store]
+    for what, table in (("verdicts", Evaluated.of(run).table), ("drift", Evaluated.of(run).drift)):
+        file = tmp_path / f"{what}.parquet"
+        assert partwise(*words, "--what", what, "--to", file).code == 0
+        assert pq.read_table(file).equals(table.combine_chunks())
+    evaluate(sales(2), run_id="no-drift-file", drift="none")
+    words[2] = "no-drift-file"
+    ended = partwise(*words, "--what", "drift", "--to", tmp_path / "none.csv")
+    assert (ended.code, "compared no features" in ended.error) == (2, True)
 
 
 def test_what_got_worse_is_trained_again_and_no_other(evaluate, store, cluster):
