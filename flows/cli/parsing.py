@@ -73,6 +73,7 @@ _OPTIONS = (
     *(r"(?<=another )run_id|run_id(?==)", "on_existing_artifacts", "training_run_id"),
     *("partition_by", "keep_columns", "null_keys", "on_missing_model", "max_retries"),
     *("timeout_s", "memory_bytes", "n_shards", r"format(?==)"),
+    *(r"comparison(?==)", r"models(?==)", r"min_rows(?==)"),
 )
 """Arguments of flows that are options of commands by the same name; a run_id that is talked about
 may be an argument of the command."""

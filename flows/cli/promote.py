@@ -6,7 +6,7 @@ from cyclopts import Group, Parameter
 
 from partwise.errors import InputError
 from partwise.flows.cli.options import Json, Names, StoreUrl
-from partwise.flows.cli.parsing import build_settings, given_options
+from partwise.flows.cli.parsing import build_settings, given_options, in_words_of_the_shell
 
 RULE = Group("Rule", sort_key=0)
 
@@ -65,6 +65,7 @@ def promote(
         store: A folder, or a URL such as s3://bucket/folder.
         as_json: Print a JSON object.
     """
+    from partwise.catalogs.rules import Improvement
     from partwise.flows.cli import output
     from partwise.flows.cli.news import plain_news, server_of_runs
     from partwise.planning.promotion import promotion_lines
@@ -82,6 +83,11 @@ def promote(
     rule = _rule(
         clauses, everything=everything, new_keys=new_keys, keys=key, retire_unseen=retire_unseen
     )
+    if models and not comparison and isinstance(rule, Improvement):
+        raise InputError(
+            "--models takes over what one run has, and only a comparison tells what is better: say "
+            "--everything, --new-keys or --key, or give --comparison in place of --models."
+        )
     if require not in ("", "onnx"):
         raise InputError(f"--require {require!r}: what can be required is onnx.")
     with plain_news(), server_of_runs():
@@ -115,7 +121,7 @@ def promote(
             }
         )
     for line in promotion_lines(promotion):
-        output.print_line(line)
+        output.print_line(in_words_of_the_shell(line))
     return 0
 
 

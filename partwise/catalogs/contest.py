@@ -3,6 +3,7 @@
 A run of compare_models keeps it in its ledger as metrics, by the names that stand here.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 
 from partwise.catalogs.measured import Measured
 from partwise.errors import InputError
+from partwise.formatting import counted
 from partwise.runs.ledger import keys_beside
 from partwise.runs.run import Run
 from partwise.store.store import Store
@@ -54,7 +56,7 @@ def candidate_name(reference: str) -> str:
     return name if scheme == "catalog" else name.partition("@")[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Contest:
     """A comparison of candidates, as columns over n keys and m candidates.
 
@@ -143,6 +145,23 @@ class Contest:
             failed=columns(FAILED, 0) > 0,
             winners=won.fill_null(-1).to_numpy(zero_copy_only=False),
         )
+
+    def __repr__(self) -> str:
+        keys = counted(len(self.winners), "key")
+        return f"Contest({self.run_id!r}, {keys} by {self.metric}, best: {self.standing})"
+
+    @property
+    def standing(self) -> str:
+        """Of how many keys each candidate is the best, and of how many none is: also of a tie."""
+        is_best = (self.losses == self.losses.min(axis=1, keepdims=True)) & np.isfinite(self.losses)
+        undecided = self.winners < 0
+        tied = int((undecided & (is_best.sum(axis=1) > 1)).sum())
+        won = Counter(self.candidates[place] for place in self.winners[~undecided])
+        words = [f"{name} {count:,}" for name, count in won.most_common()]
+        if undecided.any():
+            of_these = f" ({tied:,} of them tied)" if tied else ""
+            words.append(f"none {int(undecided.sum()):,}{of_these}")
+        return ", ".join(words)
 
     @property
     def candidates(self) -> tuple[str, ...]:

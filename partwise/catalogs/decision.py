@@ -28,7 +28,7 @@ REPLACED, NEW, KEPT, PINNED, RETIRED, LEFT_OUT, UNSEEN = (
 _FIGURES = ("rows", "before", "after", "margin", "confidence")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Decision:
     """What a promotion would change."""
 
@@ -42,6 +42,10 @@ class Decision:
     """How many keys would get another champion, or an export for the one that they have."""
     exported: int = 0
     """How many of them keep their champion, and would get an export for it."""
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count:,} {verdict}" for verdict, count in self.counts.items())
+        return f"Decision({counted(self.verdicts.num_rows, 'key')}: {counts})"
 
     @property
     def counts(self) -> dict[str, int]:
@@ -270,7 +274,7 @@ def _clauses(
         (contest.seen, "it was trained on these rows"),
         (
             np.broadcast_to((contest.rows < rule.min_rows)[:, None], shape),
-            f"fewer than {counted(rule.min_rows, 'row')} count",
+            f"fewer rows count than min_rows={rule.min_rows}",
         ),
     ]
     has_champion = (field.base >= 0)[:, None]

@@ -122,7 +122,13 @@ def catalog_path(name: str, *names: str) -> str:
 
 def versions_of(store: Store, name: str) -> Versions:
     """Return the versions of a catalog."""
-    return Versions(store=store, folder=catalog_path(name), documents=VERSIONS, noun=NOUN)
+    return Versions(
+        store=store,
+        folder=catalog_path(name),
+        documents=VERSIONS,
+        noun=NOUN,
+        made_by="partwise promote, or promote_models,",
+    )
 
 
 def hold_name(name: str, version: int, token: str) -> str:

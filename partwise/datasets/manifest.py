@@ -164,4 +164,10 @@ def dataset_path(name: str, *names: str) -> str:
 
 def versions_of(store: Store, name: str) -> Versions:
     """Return the versions of a dataset."""
-    return Versions(store=store, folder=dataset_path(name), documents=MANIFESTS, noun=NOUN)
+    return Versions(
+        store=store,
+        folder=dataset_path(name),
+        documents=MANIFESTS,
+        noun=NOUN,
+        made_by="partwise data register, or register_dataset,",
+    )

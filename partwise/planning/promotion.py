@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from partwise.catalogs.catalog import Catalog
 from partwise.catalogs.commit import commit_version
 from partwise.catalogs.contest import Contest
-from partwise.catalogs.decision import Decision, decide, decide_retirement
+from partwise.catalogs.decision import NEW, Decision, decide, decide_retirement
 from partwise.catalogs.documents import CATALOG_SCHEME, Origin, versions_of
 from partwise.catalogs.rows import champions_of, key_columns_of
 from partwise.catalogs.rules import Retire, Rule, TheseKeys
@@ -32,7 +32,7 @@ Require = Literal["", "onnx"]
 _KEYS_WRITTEN = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Promotion:
     """A promotion, decided and perhaps carried out."""
 
@@ -46,6 +46,9 @@ class Promotion:
     """The version that the catalog then has: a new one, or the base where nothing changes. None:
     it was not carried out."""
 
+    def __repr__(self) -> str:
+        return f"Promotion({self.title!r}, {self.decision!r})"
+
     @property
     def is_new(self) -> bool:
         """Whether a version was made."""
@@ -55,15 +58,20 @@ class Promotion:
     @property
     def title(self) -> str:
         """What came of it, or would, in a line."""
+        exported, new = self.decision.exported, self.decision.counts.get(NEW, 0)
+        others = self.decision.changed - exported - new
         what = "retired" if self.origin.action == "retire" else "with another champion"
-        exported = self.decision.exported
-        keys = f"{counted(self.decision.changed - exported, 'key')} {what}"
+        keys = f"{counted(others, 'key')} {what}" if others or not new else ""
+        if new:
+            keys += f"{', ' * bool(keys)}{counted(new, 'key')} with a champion where none was"
         if exported:
             keys += f", {counted(exported, 'champion')} with an export that it had not"
         if self.is_new and self.catalog is not None:
             return f"{self.catalog.reference}: {keys}"
         if self.catalog is not None:
             return f"{self.catalog.reference} stays: nothing changes"
+        if self.base is not None and not self.decision.changed:
+            return f"{self.base.reference} would stay: nothing would change"
         return f"The next version of the catalog {self.name} would have {keys}"
 
 
@@ -104,7 +112,7 @@ def prepare_promotion(
     if bool(comparison) == bool(models):
         raise InputError(
             "A promotion takes models from a comparison, or those of one run: give one of "
-            "comparison= and models=."
+            "comparison='RUN' and models='RUN'."
         )
     name, version = parse_reference(catalog, "catalog")
     base = None
@@ -189,6 +197,11 @@ def _newcomer(reference: str, store: Store, require: Require, exports: str) -> p
         table = Catalog.open(name, store).table
         return table.filter(pc.invert(table["retired"]))
     run = run_of(name, store)
+    if run.kind == "compare":
+        raise InputError(
+            f"The run {run.run_id!r} compared models and has none: give comparison={run.run_id!r} "
+            "in place of models."
+        )
     check_has_models(run, takes_exports=True)
     if (training := training_of(run)) is not run:
         table = champions_of(training, run)

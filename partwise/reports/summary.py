@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from rich.text import Text
 
+from partwise.catalogs.contest import Contest
 from partwise.catalogs.evaluated import DRIFT, Evaluated
 from partwise.errors import ArtifactNotFoundError
 from partwise.formatting import STYLES, counted, duration, key_text, number, shortened
@@ -88,7 +89,9 @@ def run_fields(run: Run) -> dict[str, Text | str]:
         fields["metrics"] = "\n".join(lines)
     if run.kind == "evaluate" and run.ledger.num_rows:
         fields["verdicts"] = "\n".join(Evaluated.of(run).lines)
-    if won := candidate_counts(run.ledger):
+    if run.kind == "compare" and run.ledger.num_rows:
+        fields["best"] = Contest.of(run).standing
+    elif won := candidate_counts(run.ledger):
         if run.kind == "infer":
             rows = rows_by_candidate(run.ledger)
             lines = [f"{name} {count:,} ({counted(rows[name], 'row')})" for name, count in won]

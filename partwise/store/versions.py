@@ -40,6 +40,8 @@ class Versions:
     """The folder of the documents within it."""
     noun: str
     """What it is, for people."""
+    made_by: str
+    """The command and the function that make the first version, for people."""
 
     def path(self, number: int) -> str:
         """Return where the document of a version lies, relative to the store."""
@@ -112,7 +114,8 @@ class Versions:
             return f"{where} has no version {number}; it has {shown}{more}."
         names = [name for name in self.store.list_folder(root) if is_name(name)]
         known = some_of_those_there(nearest(name, names) or names[-3:])
-        return f"There is no {self.noun} {name!r} in {self.store.url}{known}."
+        made = "" if names else f"; {self.made_by} makes one"
+        return f"There is no {self.noun} {name!r} in {self.store.url}{known}{made}."
 
 
 @dataclass(slots=True, kw_only=True)

@@ -86,6 +86,12 @@ def contest(shops: list[str], values: list[tuple[float, ...]], **given: Any) -> 
     )
 
 
+def test_a_tie_is_no_win_and_is_told_of() -> None:
+    values = [(1.0, 1.0), (2.0, 1.0), (NAN, NAN)]
+    found = contest(["a", "b", "c"], values, winners=np.array([-1, 1, -1]))
+    assert found.standing == "night 1, none 2 (1 of them tied)"
+
+
 def decided(rule: Rule, *args: Any, base: pa.Table | None = None, **given: Any) -> Decision:
     return decide(rule, *args, key_columns=KEYS, base=base, **given)
 
@@ -108,7 +114,7 @@ CASES = [
     ((10.0, 11.0), {}, ("kept", "it is worse")),
     ((0.0, 0.0), {}, ("kept", "it is a tie")),
     ((0.0, -1.0), {}, ("kept", "rmse of the champion is 0")),
-    ((10.0, 5.0), {"rows": [10]}, ("kept", "fewer than 50 rows count")),
+    ((10.0, 5.0), {"rows": [10]}, ("kept", "fewer rows count than min_rows=50")),
     (
         (10.0, 5.0),
         {"confidences": [[[0.5, 0.01], [0.99, 0.5]]]},
@@ -121,7 +127,7 @@ CASES = [
     ((10.0, NAN), {"failed": [[False, True]]}, ("kept", "it raised")),
     ((10.0, NAN), {}, ("kept", "it has no value")),
     ((NAN, 5.0), {}, ("replaced", "Improvement()")),
-    ((NAN, 5.0), {"rows": [49]}, ("kept", "fewer than 50 rows count")),
+    ((NAN, 5.0), {"rows": [49]}, ("kept", "fewer rows count than min_rows=50")),
     ((NAN, NAN), {}, ("kept", "it has no value")),
     ((0.8, 0.9), {"metric": "auc", "maximized": True}, ("replaced", "Improvement()")),
     ((0.8, 0.7), {"metric": "auc", "maximized": True}, ("kept", "it is worse")),
@@ -199,7 +205,7 @@ def test_keys_that_appear_need_rows_and_a_value_or_always():
         Improvement(), [base, night], base=base, contest=contest(shops, values, **given)
     )
     assert verdict(found, "b") == ("new", "Improvement()")
-    assert verdict(found, "c") == ("left out", "fewer than 50 rows count")
+    assert verdict(found, "c") == ("left out", "fewer rows count than min_rows=50")
     assert verdict(found, "d") == ("left out", "it has no value")
     always = Improvement(new="always")
     found = decided(always, [base, night], base=base, contest=contest(shops, values, **given))

@@ -20,6 +20,7 @@ from partwise.flows.cli.main import main
 from partwise.flows.orchestration import announcement
 from partwise.outcomes import RunStatus
 from partwise.reports.next_command import next_command
+from partwise.reports.summary import summary_text
 from partwise.runs.run import Run
 from partwise.trainers import LightGBMTrainer
 
@@ -75,6 +76,8 @@ def test_the_candidates_are_compared_on_new_rows(compared) -> None:
     assert (contest.losses[:, 1] < contest.losses[:, 0]).all()
     assert (contest.confidences[:, 1, 0] > 0.999).all()
     assert not contest.seen.any()
+    assert repr(contest) == f"Contest('cmp', {KEYS} keys by rmse, best: night {KEYS})"
+    assert re.search(rf"best +night {KEYS}\n", summary_text(compared))
     table = contest.table
     assert table.num_rows == 2 * KEYS
     assert table.filter(table["won"])["candidate"].unique().to_pylist() == ["night"]
@@ -97,7 +100,10 @@ def test_a_promotion_changes_what_is_better_and_not_what_is_pinned(
     tried = promote_models("sales", dry_run=True, **given)
     assert tried.catalog is None
     assert tried.decision.counts == {"replaced": 3, "pinned": 1}
-    assert tried.title.startswith("The next version of the catalog sales would have 3 keys")
+    title = "The next version of the catalog sales would have 3 keys with another champion"
+    assert repr(tried) == f"Promotion({title!r}, Decision(4 keys: 3 replaced, 1 pinned))"
+    first = promote_models("tomorrow", models="night", rule=Everything(), dry_run=True, store=store)
+    assert first.title.endswith("would have 4 keys with a champion where none was")
     done = promote_models("sales", **given)
     assert (done.is_new, done.catalog.reference) == (True, "catalog://sales@3")
     row = done.catalog.row(1)
@@ -144,13 +150,21 @@ def test_the_command_line_says_which_clause_refused_what(store, compared, capsys
     words = ["promote", "sales", "--comparison", "cmp", "--min-rows", "100", "--dry-run"]
     assert main([*words, "--store", str(store)]) == 0
     text = capsys.readouterr().out
-    assert "would have 0 keys with another champion" in text
-    assert "kept, since fewer than 100 rows count: 3" in text
+    assert re.match(r"catalog://sales@\d would stay: nothing would change\n", text)
+    assert "kept, since fewer rows count than --min-rows 100: 3" in text
     assert main([*words, "--json", "--store", str(store)]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["changed"], said["is_new"]) == (0, False)
     assert main(["promote", "sales", "--models", "night", "--by", "0.1", "--new-keys"]) == 2
     assert "One rule decides" in capsys.readouterr().err
+    where = ["--store", str(store)]
+    for words, text in (
+        (["--models", "night"], "say --everything, --new-keys or --key"),
+        (["--models", "cmp", "--everything"], "give --comparison cmp in place of models"),
+        ([], "give one of --comparison RUN and --models RUN"),
+    ):
+        assert main(["promote", "sales", *words, *where]) == 2
+        assert text in capsys.readouterr().err
 
 
 def test_a_resume_goes_on_with_the_versions_that_it_began_with(cluster, store, compared) -> None:
