@@ -12,6 +12,7 @@ from partwise.redaction import without_secrets
 MOST_MISTAKES = 4
 """So many stand in one message."""
 _LONGEST_VALUE = 80
+_LIST_WANTED = ("tuple_type", "list_type", "sequence_str")
 
 
 def refused_settings(kind: type[BaseModel], error: ValidationError) -> InputError:
@@ -55,4 +56,6 @@ def _describe(mistake: Any, known: Collection[str], hides_value: bool) -> str:
     is_shown = is_shown and isinstance(value, str | int | float)
     seen = without_secrets(f" {value!r}")[:_LONGEST_VALUE] if is_shown else ""
     reason = str(mistake["msg"]).removeprefix("Value error, ").rstrip(".")
+    if mistake["type"] in _LIST_WANTED and isinstance(value, str | int | float):
+        reason = "it is one value where a list is needed: put it in [ ]"
     return f"{place}{seen}: {reason}" if place else reason

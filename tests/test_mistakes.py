@@ -1,5 +1,6 @@
 """What pydantic refuses is said in one line, with what was meant and without secrets."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import pytest
@@ -15,6 +16,7 @@ from partwise.settings import Settings
 PUBLIC = [getattr(partwise, name) for name in partwise.__all__]
 KINDS = [kind for kind in PUBLIC if isinstance(kind, type) and issubclass(kind, Settings)]
 NO_INTEGER = "Input should be a valid integer, unable to parse string as an integer"
+ONE_VALUE = "it is one value where a list is needed: put it in [ ]."
 TOO_SMALL = "Input should be greater than or equal to 1"
 
 
@@ -29,6 +31,8 @@ class Outer(Settings):
 
     rounds: int
     inner: Inner = Inner()
+    names: tuple[str, ...] = ()
+    values: Sequence[str] = ()
     registry: str = ""
 
     @field_validator("registry")
@@ -51,6 +55,12 @@ class Hidden(Settings):
         (Outer, {}, "rounds: Field required."),
         (Outer, {"rounds": 1, "Inner": 2}, "there is no Inner (did you mean inner?)."),
         (Outer, {"rounds": 1, "zzz": 2}, "there is no zzz."),
+        (Outer, {"rounds": 1, "names": "date"}, f"names 'date': {ONE_VALUE}"),
+        (
+            Outer,
+            {"rounds": 1, "names": 7, "values": "x"},
+            f"names 7: {ONE_VALUE[:-1]}; values 'x': {ONE_VALUE}",
+        ),
         (Outer, {"rounds": 1, "roun-ds": 2}, "there is no 'roun-ds' (did you mean rounds?)."),
         (Outer, {"rounds": 1, "inner": {"de-pth": 2}}, "there is no inner.'de-pth'."),
         (

@@ -118,7 +118,11 @@ class LazyFlow(Generic[P, R]):
             known = self.signature.parameters
             unknown = next((name for name in kwargs if name not in known), None)
             if unknown is None:
-                raise ArgumentError(f"{self.__name__}(): {error}.") from None
+                first = [p.name for p in known.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+                places = f" By their place it takes {', '.join(first)}, all others by name."
+                raise ArgumentError(
+                    f"{self.__name__}(): {error}.{places if args and first else ''}"
+                ) from None
             hint = did_you_mean(unknown, known) or f" help({self.__name__}) shows them all."
             raise ArgumentError(f"{self.__name__}() has no argument {unknown!r}.{hint}") from None
         for name, value in bound.arguments.items():

@@ -169,6 +169,11 @@ def test_a_misspelt_argument_is_named_with_what_it_may_mean(way, tmp_path) -> No
     mistakes = (
         (map_partitions, {"stoer": tmp_path}, r"map_partitions\(\) .* 'stoer'\. .* mean 'store'\?"),
         (tidy_store, {"zzz": 1}, r"^tidy_store\(\) has no argument 'zzz'\. help\(tidy_store\) "),
+        (
+            lambda **given: promote_models("sales", "run", **given),
+            {},
+            r"too many .* arguments\. By their place it takes catalog, all others by name\.$",
+        ),
         (map_partitions, {}, r"^map_partitions\(\): missing a required argument: 'data'\.$"),
     )
     for called, arguments, sentence in mistakes:

@@ -118,7 +118,8 @@ class StatsForecast(ForecastTrainer):
             ) from error
         kind = getattr(models, self.model, None)
         if not isinstance(kind, type):
-            raise InputError(f"statsforecast.models has no class {self.model!r}.")
+            meant = did_you_mean(self.model, vars(models))
+            raise InputError(f"statsforecast.models has no class {self.model!r}.{meant}")
         return kind
 
     def _fit(
