@@ -66,4 +66,5 @@ def _lay_out(run_id: str, store: str, to: str) -> None:
 
     target = Store.parse(to)
     count = lay_out(Run.open(run_id, store), target)
-    output.print_line(f"laid out {counted(count, 'file')} below {target.url}, see {INDEX_FILE}")
+    exports = f"exports of {counted(count, 'partition')}"
+    output.print_line(f"laid out the {exports} below {target.url}, see {INDEX_FILE}")

@@ -88,6 +88,12 @@ def check_run_id(run_id: str) -> str:
     if not is_run_id(run_id):
         shown = repr(run_id)
         shown = shown if len(shown) <= 80 else f"{shown[:80]}..."
+        if run_id.startswith("catalog://"):
+            raise RunIdError(
+                f"{shown} is a catalog, and one run is wanted here: name one of the runs that its "
+                "models are of, which partwise catalog show lists. Each of these runs is exported "
+                "by itself."
+            )
         raise RunIdError(
             f"The run_id {shown} is not a safe name; use 1 to 64 letters, digits, '-', '_' and "
             "single dots, beginning with a letter or digit and not ending in a dot."

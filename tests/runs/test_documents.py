@@ -145,6 +145,11 @@ def test_a_safe_run_id_is_taken(run_id) -> None:
     assert check_run_id(run_id) == run_id
 
 
+def test_a_catalog_in_place_of_a_run_is_told_where_its_runs_are() -> None:
+    with pytest.raises(RunIdError, match=r"is a catalog, .* catalog show lists"):
+        check_run_id("catalog://sales")
+
+
 @pytest.mark.parametrize(
     "run_id",
     [

@@ -55,7 +55,7 @@ def test_exports_are_laid_out_in_a_folder(folder, done, cluster):
     words += ["--run-id", "again", "--address", cluster.address, "--shares-filesystem"]
     ended = partwise(*words)
     assert ended.code == 0, ended
-    assert ended.out.splitlines()[-1].startswith("laid out 3 files below ")
+    assert ended.out.splitlines()[-1].startswith("laid out the exports of 3 partitions below ")
     index = json.loads((folder / "served" / "index.json").read_text())
     models = [folder / "served" / entry["model"] for entry in index["partitions"]]
     assert [model.name for model in models] == ["model.onnx"] * 3
