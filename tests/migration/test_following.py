@@ -157,6 +157,56 @@ def test_what_is_no_longer_theirs_is_not_told():
     ]
 
 
+def test_of_ray_it_is_said_what_to_write():
+    """What Ray calls by the same or another word is none that has no counterpart."""
+    found = uses(
+        """
+        from ray import train, tune
+        from ray.train import FailureConfig, RunConfig, ScalingConfig
+        from ray.train.torch import TorchTrainer
+
+        def loop(config):
+            train.get_dataset_shard("train")
+            train.report({"loss": 0.1})
+
+        run = RunConfig(failure_config=FailureConfig(max_failures=3))
+        TorchTrainer(loop, scaling_config=ScalingConfig(2, use_gpu=True), run_config=run).fit()
+        tune.Tuner(loop, param_space={"lr": tune.loguniform(0.1, 1)})
+        tune.TuneConfig(mode="min", num_samples=3)
+        """
+    )
+    assert [(use.name, use.row.verdict, use.row.here) for use in found] == [
+        ("get_dataset_shard", "other name", "context.data()"),
+        ("report", "other name", "context.report(loss=0.1)"),
+        (
+            "RunConfig",
+            "other name",
+            "train_distributed(run_id=name, store=storage_path, gang=failure_config)",
+        ),
+        ("FailureConfig", "other name", "GangOptions(max_retries=max_failures)"),
+        (
+            "TorchTrainer",
+            "differs",
+            "train_distributed(data, TorchDistributor(train), params=params)",
+        ),
+        ("ScalingConfig", "differs", "ScalingConfig(ranks=num_workers)"),
+        ("ScalingConfig(use_gpu=)", "differs", "ScalingConfig(gpus=1)"),
+        ("TorchTrainer.fit", "differs", "run.model()"),
+        ("Tuner", "differs", "tune_model(data, trainer, space)"),
+        ("loguniform", "same", ""),
+        (
+            "TuneConfig",
+            "other name",
+            (
+                "tune_model(metric=metric, trials=num_samples, "
+                "max_concurrent=max_concurrent_trials, max_duration_s=time_budget_s, "
+                "sampler=search_alg, pruner=scheduler)"
+            ),
+        ),
+        ("TuneConfig(mode=)", "differs", 'direction="minimize"'),
+    ]
+
+
 def test_whole_packages_have_a_verdict():
     assert told(
         """
@@ -172,7 +222,7 @@ def test_whole_packages_have_a_verdict():
         """
     ) == [
         ("Registry", "none"),
-        ("data.read_parquet", "none"),
+        ("data.read_parquet", "differs"),
         ("command", "other name"),
         ("command(tags=)", "differs"),
         ("MLClient", "none"),
