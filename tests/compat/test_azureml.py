@@ -196,6 +196,8 @@ REFUSED = {
     "no subscription": lambda: Workspace("1", "2", "3"),
     "cannot be submitted": lambda: Experiment(Workspace(), "a").submit(object()),
     "no entry script": lambda: ParallelRunConfig(entry_script="none.py"),
+    "'gpus' means no cluster here": lambda: Workspace().cluster("gpus"),
+    "'1.6' has no wheels": lambda: PyTorch(".", framework_version="1.6"),
     "one by one": lambda: PyTorch(".", conda_packages=["mkl"]),
     "none of": lambda: PyTorch(".", vm_priority="cheap"),
     "'2' is no number with k": lambda: PyTorch(".", shm_size=2).arguments_of_run(Workspace()),

@@ -42,7 +42,20 @@ class Workspace:
         return cls()
 
     def cluster(self, target: Any) -> Any:
-        """Return the cluster that a compute target means; "local" and none: of this machine."""
+        """Return the cluster that a compute target means; "local" and none: of this machine.
+
+        Raises:
+            InputError: A name of theirs, which means no cluster here.
+        """
         if target in (None, "", "local"):
             return ""
-        return self.compute_targets.get(target, target) if isinstance(target, str) else target
+        if not isinstance(target, str):
+            return target
+        # Names of blocks and addresses have one; those of compute targets have none.
+        if target not in self.compute_targets and "/" not in target:
+            raise InputError(
+                f"The compute target {target!r} means no cluster here: name one by "
+                f"Workspace(compute_targets={{{target!r}: 'tcp://...'}}), its scheduler or a "
+                "block such as 'remote-cluster/NAME'; 'local' is this machine."
+            )
+        return self.compute_targets.get(target, target)

@@ -11,6 +11,9 @@ from partwise.environments.environment import Environment as Packages
 from partwise.errors import InputError
 from partwise.scripts.infrastructure import Infrastructure
 
+# All that theirs knew, the versions of torch up to 2020.
+_TOO_OLD = ("1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6")
+
 _PRIORITIES = {None: "dedicated", "dedicated": "dedicated", "lowpriority": "low"}
 
 
@@ -72,6 +75,12 @@ class Estimator:
             )
         if self.vm_priority not in _PRIORITIES:
             raise InputError(f"vm_priority={self.vm_priority!r} is none of {list(_PRIORITIES)}.")
+        if self.framework_version in _TOO_OLD:
+            raise InputError(
+                f"framework_version={self.framework_version!r} has no wheels for the Python that "
+                "partwise needs: leave it out for the torch that is installed, or name a newer "
+                "one, such as '2.9'."
+            )
         if not isinstance(self.inputs, dict | None):
             raise InputError(
                 f"inputs= is a {type(self.inputs).__name__}: give the inputs by name, "
