@@ -54,7 +54,7 @@ def migrate(path: Path, /, *, write: bool = False, as_json: Json = False) -> int
         for cell in others:
             _print_passed_over(file, cell, as_json=as_json)
         if write:
-            _write(file)
+            _write(file, cells)
     if as_json:
         counts = {verdict: verdicts[verdict] for verdict in VERDICTS}
         output.print_json(
@@ -66,18 +66,24 @@ def migrate(path: Path, /, *, write: bool = False, as_json: Json = False) -> int
         told = f"{counted(len(files), 'program')}, {used}{said and ': '}{said}"
         output.print_line(f"{told}; {counted(passed_over, 'cell')} passed over")
         if kept:
-            output.print_line(f"{kept} of them run as they are by partwise.compat: --write")
+            told = f"{kept} of them run as they are by partwise.compat"
+            output.print_line(told if write else f"{told}: --write")
     return FAILURE if lost else SUCCESS
 
 
-def _write(file: Path) -> None:
-    from partwise.migration.imports import write_imports
+def _write(file: Path, cells: "Sequence[Cell]") -> None:
+    from partwise.migration.imports import imports_that_stay, write_imports
 
     try:
         if changed := write_imports(file):
             output.tell(f"{file}: imports from partwise.compat now: {', '.join(changed)}")
     except InputError as error:
         output.tell(f"{file} stays as it is. {error}")
+        return
+    for cell in cells:
+        for line, remedy in imports_that_stay(cell.tree):
+            place = f"{_place(file, cell.number)}{line}"
+            output.tell(f"{place}: this import stays: {remedy}, and run this again.")
 
 
 def _print_uses(file: Path, uses: "Sequence[Use]", *, as_json: bool) -> None:

@@ -120,6 +120,23 @@ def _told(imports: list[ast.Import | ast.ImportFrom]) -> list[str]:
     return [ast.dump(each) for each in imports]
 
 
+def imports_that_stay(tree: ast.Module | None) -> Iterator[tuple[int, str]]:
+    """Yield the line of each import that stays theirs although the layer has a part, and why."""
+    for node in _imports(tree):
+        if _kept(node):
+            continue
+        if isinstance(node, ast.Import):
+            for name in (each.name for each in node.names if layer.has(each.name)):
+                yield node.lineno, f"write it alone, as import {name} as NAME"
+        elif node.module and not node.level:
+            names = [each.name for each in node.names]
+            lacking = [each for each in names if not layer.has(f"{node.module}.{each}")]
+            if "*" in names and layer.has(node.module):
+                yield node.lineno, "name what it imports, in place of *"
+            elif len(lacking) < len(names):
+                yield node.lineno, f"have an import of their own for {', '.join(lacking)}"
+
+
 def _name_own(node: ast.Import | ast.ImportFrom) -> None:
     if isinstance(node, ast.ImportFrom):
         node.module = f"{layer.PACKAGE}.{node.module}"

@@ -72,6 +72,30 @@ def test_imports_are_written_where_it_is_asked_for(folder, capsys):
     )
 
 
+def test_an_import_that_stays_although_a_part_of_it_is_there_is_named(tmp_path, capsys):
+    """What runs as it is is not there, where its import is of the other system still."""
+    (tmp_path / "a.py").write_text(
+        "from azureml.core import Dataset, Run, Workspace\n"
+        "import snowflake.snowpark\n"
+        "from snowflake.snowpark import *\n"
+        "from snowflake.ml.registry import Registry\n"
+        "from azureml.core import Environment\n"
+        "Run.get_context()\n"
+    )
+    assert main(["migrate", str(tmp_path), "--write"]) == 0
+    out, err = capsys.readouterr()
+    assert [line.removeprefix(f"{tmp_path}/") for line in err.splitlines()] == [
+        "a.py: imports from partwise.compat now: Environment",
+        ("a.py:1: this import stays: have an import of their own for Dataset, and run this again."),
+        (
+            "a.py:2: this import stays: write it alone, as import snowflake.snowpark as NAME, "
+            "and run this again."
+        ),
+        "a.py:3: this import stays: name what it imports, in place of *, and run this again.",
+    ]
+    assert out.endswith("run as they are by partwise.compat\n")
+
+
 def test_a_folder_is_written_although_a_file_of_it_cannot_be(folder, capsys, monkeypatch):
     (folder / "a.py").write_text(SCRIPT)
     write_bytes = Path.write_bytes
