@@ -5,6 +5,7 @@ from typing import Any
 
 from partwise.engine.limits import Limits
 from partwise.engine.options import ExecutionOptions
+from partwise.engine.scaling import other_version, own_version
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.formatting import counted
 from partwise.processes.warm_server import NOTHING_LOADED, Preloaded
@@ -56,6 +57,16 @@ class Execution:
     """What answers for a partition without a model; None: nothing."""
     is_signed: bool = False
     """Whether segments of the ledger are signed, with keys that workers are given besides."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _execution_of, (own_version(), _by_name(self))
+
+
+def _execution_of(version: str, values: dict[str, Any]) -> Execution:
+    """Make what was pickled; a worker may be sent some in the moment after it has come."""
+    if version != own_version():
+        raise other_version("The process that sent this work", version)
+    return Execution(**values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +171,6 @@ class ShardProgress:
         return cls(**{**message, "failures": failures, "remarks": remarks})
 
 
-def _by_name(value: ShardProgress | FailureGroup | Remark) -> dict[str, Any]:
+def _by_name(value: Execution | ShardProgress | FailureGroup | Remark) -> dict[str, Any]:
     """Return the fields of a value; `asdict`, which copies deeply, takes fifty times as long."""
     return {name: getattr(value, name) for name in value.__slots__}

@@ -223,13 +223,7 @@ def cluster_workers(client: "Client") -> list[ClusterWorker]:
             continue
         version, cores, gpus = (ours, 1, ()) if isinstance(answer, Exception) else answer
         if version != ours:
-            # Values are pickled without the names of their fields: another version would take one
-            # for another.
-            raise ClusterError(
-                f"The Dask worker {address} has partwise {version}, and this process {ours}: "
-                "install the same version wherever a run is carried out, and start the workers "
-                "again."
-            )
+            raise other_version(f"The Dask worker {address}", version)
         workers.append(
             ClusterWorker(
                 address=address,
@@ -241,6 +235,18 @@ def cluster_workers(client: "Client") -> list[ClusterWorker]:
             )
         )
     return divide_gpus(sorted(workers, key=_order))
+
+
+def other_version(who: str, version: str) -> ClusterError:
+    """Return the error of somebody who has another version of partwise than this process.
+
+    Values are pickled without the names of their fields: another version would take one for
+    another.
+    """
+    return ClusterError(
+        f"{who} has partwise {version}, and this process {own_version()}: install the same version "
+        "wherever a run is carried out, and start the workers again."
+    )
 
 
 def divide_gpus(workers: Sequence[ClusterWorker]) -> list[ClusterWorker]:

@@ -8,6 +8,7 @@ import pytest
 
 from partwise.engine.driver import cluster_watch
 from partwise.engine.driver.cluster_watch import ClusterWatch
+from partwise.engine.scaling import own_version
 from partwise.errors import ClusterError
 from tests.own_cluster import wait_for
 
@@ -154,6 +155,26 @@ def test_a_scheduler_that_was_started_again_is_another_one(client) -> None:
         client.id = "Scheduler-2"
         with pytest.raises(ClusterError, match=r"started again, .* run 'run'; .* resume the run\."):
             look_until(watch)
+
+
+def test_a_worker_that_comes_with_another_version_is_refused(client, monkeypatch) -> None:
+    answers = {"c": "0.0.7", "d": own_version(), "e": OSError("it is gone again")}
+    asked: list[str] = []
+
+    def ask(_, function, workers):
+        asked.extend(workers)
+        return {each: answers[each] for each in workers}
+
+    monkeypatch.setattr(cluster_watch, "ask_workers", ask)
+    with ClusterWatch(client, "run") as watch:
+        client.seen |= {"d": 0.0, "e": 0.0}
+        wait_for(lambda: asked == ["d", "e"], "they are asked")
+        watch.look()
+        client.seen["c"] = 0.0
+        with pytest.raises(ClusterError, match=r"worker c has partwise 0\.0\.7, and this process"):
+            look_until(watch)
+    # Each once, and those that were there before by who counts them.
+    assert asked == ["d", "e", "c"]
 
 
 def test_a_cluster_without_workers_is_given_up(client, monkeypatch) -> None:

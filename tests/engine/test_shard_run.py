@@ -1,6 +1,7 @@
 """A whole shard in this process: a real child and a local store, no Dask, no Prefect."""
 
 import os
+import pickle
 import shutil
 import signal
 import time
@@ -13,12 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from partwise.engine import assignment as assignment_module
+from partwise.engine import scaling
 from partwise.engine.messages import Connection
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.outcome import INLINE_BYTES, Outcome
 from partwise.engine.worker import supervisor as supervisor_module
 from partwise.engine.worker.attempts import Attempts
-from partwise.errors import ColumnError, ModelNotFoundError, SourceError
+from partwise.engine.works import MapWork
+from partwise.errors import ClusterError, ColumnError, ModelNotFoundError, SourceError
 from partwise.outcomes import Skip
 from partwise.runs.ledger import LedgerRow
 from tests.engine.shards import ShardOfRun, table_of
@@ -55,6 +59,18 @@ def test_every_partition_has_its_rows_its_files_and_its_log(shard) -> None:
     assert "at work on b" in run.logs("b")
     assert shard.host.counts == {"DONE": 2}
     assert not list(Path(shard.host.folder).glob("shard-*")), "what only this shard needed is gone"
+
+
+def test_what_another_version_has_sent_is_refused(shard, monkeypatch) -> None:
+    """A worker may be given work in the moment before the driver knows its version."""
+    work = MapWork(function=double, key_columns=("key",))
+    with shard.assigned(table_of(a=1), work, ExecutionOptions()) as (_, assignment):
+        sent = pickle.dumps(assignment)
+        assert pickle.loads(sent).execution == assignment.execution
+        monkeypatch.setattr(scaling, "own_version", lambda: "0.0.7")
+        monkeypatch.setattr(assignment_module, "own_version", lambda: "0.0.7")
+        with pytest.raises(ClusterError, match=r"sent this work has partwise .* process 0\.0\.7: "):
+            pickle.loads(sent)
 
 
 def test_a_refusal_of_ours_is_not_tried_again(shard) -> None:

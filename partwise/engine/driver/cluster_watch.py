@@ -6,8 +6,16 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from partwise.cluster_calls import ANSWER_S, RECONNECT_S, no_answer, scheduler_identity
+from partwise.cluster_calls import (
+    ANSWER_S,
+    RECONNECT_S,
+    ask_workers,
+    no_answer,
+    on_thread,
+    scheduler_identity,
+)
 from partwise.engine.limits import SILENCE_S
+from partwise.engine.scaling import other_version, own_version
 from partwise.errors import ClusterError
 from partwise.formatting import duration
 
@@ -46,6 +54,8 @@ class ClusterWatch:
         self._silence_s = silence_s
         self._log = log
         self._error: ClusterError | None = None
+        self._refusal: ClusterError | None = None
+        """Of a worker that came with another version of partwise."""
         self._workers: dict[str, dict[str, Any]] = {}
         self._asked_at = 0.0
         self._last_worker = self._answered = self._connected = time.monotonic()
@@ -76,6 +86,7 @@ class ClusterWatch:
         Raises:
             ClusterError: It is gone, and not back within some seconds; its scheduler is another
                 one, or has not answered for half a minute; or it has had no worker for two minutes.
+                A worker has joined it that has another version of partwise.
         """
         status, now = self._client.status, time.monotonic()
         if status == "running":
@@ -88,8 +99,8 @@ class ClusterWatch:
                 f"The connection to the Dask scheduler is lost ({status}); resume the "
                 f"run {self._run_id!r} when the cluster is back."
             )
-        if self._error is not None:
-            raise self._error
+        if error := self._refusal or self._error:
+            raise error
 
     def clock(self) -> float:
         """Return for how many seconds the cluster has been seen, by which silence is measured.
@@ -166,7 +177,13 @@ class ClusterWatch:
                 logger.debug("could not look at the cluster", exc_info=True)
             else:
                 self._answered = time.monotonic()
+                known = dict(self._folders)
                 self._take(identity["workers"], self._answered - began)
+                # On a thread of its own, as one that hangs at once keeps its answer back. Those
+                # that were there before have been asked when they were counted.
+                came = [each for each, had in self._folders.items() if known.get(each) != had]
+                if came:
+                    on_thread("partwise-version", self._refuse_others, came)
                 # Last: who reads it, then reads workers that are at least as new.
                 self._asked_at = asked_at
                 if identity["id"] != self._scheduler_id:
@@ -176,6 +193,14 @@ class ClusterWatch:
                         f"the run {self._run_id!r}; what is committed is kept: resume the run."
                     )
             began = time.monotonic()
+
+    def _refuse_others(self, addresses: list[str]) -> None:
+        """Give up where one of the workers that have come has another version of partwise."""
+        ours = own_version()
+        for address, version in ask_workers(self._client, own_version, workers=addresses).items():
+            # One without partwise, or that is gone again, answers with an error.
+            if isinstance(version, str) and version != ours:
+                self._refusal = other_version(f"The Dask worker {address}", version)
 
     def _take(self, workers: dict[str, dict[str, Any]], step_s: float) -> None:
         # A long step says that this process, or the scheduler, was held up, and not the workers.
