@@ -100,7 +100,14 @@ def _connected(cluster: RemoteCluster | DaskCluster) -> Iterator[Client]:
         with connect(cluster) as client:
             yield client
         return
-    with Client(cluster) as client:
+    try:
+        opened = Client(cluster)
+    # Dask says by the second that its object is closed already.
+    except (OSError, RuntimeError) as error:
+        raise ClusterError(
+            f"The {type(cluster).__name__} cannot be reached: {error} Start it again."
+        ) from error
+    with opened as client:
         yield client
 
 
@@ -226,6 +233,11 @@ class _OnThisMachine(_Supply):
                 )
             except TimeoutError as error:
                 raise no_answer(ANSWER_S) from error
+            except OSError as error:
+                raise ClusterError(
+                    f"The connection to the Dask scheduler was closed ({error}) while workers were "
+                    "to go."
+                ) from error
 
     def _start(self) -> None:
         block = self._cluster

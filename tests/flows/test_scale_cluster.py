@@ -165,6 +165,15 @@ def test_a_cluster_object_of_dask_scales_itself(prefect_server):
         assert scale_cluster(1, cluster=cluster) == 1
 
 
+def test_a_cluster_object_that_is_closed_is_said():
+    with DaskCluster(
+        n_workers=0, processes=False, dashboard_address="127.0.0.1:0", memory_limit=0
+    ) as cluster:
+        pass
+    with pytest.raises(ClusterError, match=r"The LocalCluster cannot be reached: .*closed"):
+        set_cluster_size(cluster, 2, timeout_s=5)
+
+
 @pytest.mark.slow
 def test_the_flow_takes_an_address_and_the_command_line_too(prefect_server, scheduler, capsys):
     assert scale_cluster(1, cluster=scheduler, timeout_s=60) == 1
