@@ -82,6 +82,13 @@ class ClusterWorker:
     """Of its machine, as far as its process may use them."""
     gpus: tuple[str, ...] = ()
     """Its own, as CUDA_VISIBLE_DEVICES names them."""
+    status: str = "running"
+    """As Dask names it."""
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it takes no task any more."""
+        return self.status.startswith("clos")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +239,7 @@ def cluster_workers(client: "Client") -> list[ClusterWorker]:
                 threads=int(worker["nthreads"]),
                 cores=cores,
                 gpus=tuple(gpus),
+                status=str(worker.get("status", "running")),
             )
         )
     return divide_gpus(sorted(workers, key=_order))

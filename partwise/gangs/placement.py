@@ -1,9 +1,11 @@
 """Which ranks of a gang run on which Dask workers."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import TypeVar
 
 from partwise.engine.scaling import (
     ALL,
@@ -16,6 +18,8 @@ from partwise.engine.scaling import (
 )
 from partwise.errors import ClusterError, InputError
 from partwise.gangs.spec import Node
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +37,22 @@ class Placement:
 
 def place_ranks(workers: Sequence[ClusterWorker], config: ScalingConfig) -> Placement:
     """Place the ranks of one gang on workers, in their order."""
-    return _placement(rank_slots(workers, config), hides_gpus=config.gpus == 0)
+    slots = _on_ready(workers, lambda ready: rank_slots(ready, config))
+    return _placement(slots, hides_gpus=config.gpus == 0)
+
+
+def _on_ready(workers: Sequence[ClusterWorker], place: Callable[[Sequence[ClusterWorker]], T]) -> T:
+    """Return what is placed on workers that take tasks now.
+
+    Where these are too few, those that Dask has paused are taken too, which may go on in time; and
+    never one that is closing.
+    """
+    staying = [worker for worker in workers if not worker.is_closing]
+    ready = [worker for worker in staying if worker.status != "paused"]
+    if len(ready) < len(staying):
+        with suppress(InputError, ClusterError):
+            return place(ready)
+    return place(staying)
 
 
 def place_gangs(
@@ -46,6 +65,12 @@ def place_gangs(
     """
     if config.ranks == ALL:
         return [place_ranks(workers, config)]
+    return _on_ready(workers, lambda ready: _place_gangs(ready, config, at_most))
+
+
+def _place_gangs(
+    workers: Sequence[ClusterWorker], config: ScalingConfig, at_most: int | None
+) -> list[Placement]:
     hides = config.gpus == 0
     threads = {worker.address: worker.threads for worker in workers}
     # As many as there would be with the least that each rank is to have.
@@ -101,6 +126,14 @@ def place_nodes(
 
     `threads` and `gpus` ALL: as many as so many ranks can have, also no GPUs.
     """
+    return _on_ready(
+        workers, lambda ready: _place_nodes(ready, nodes, process_count, threads, gpus)
+    )
+
+
+def _place_nodes(
+    workers: Sequence[ClusterWorker], nodes: int, process_count: int, threads: int, gpus: int
+) -> Placement:
     if not workers:
         raise ClusterError("The Dask cluster has no worker; start some, or wait until they come.")
     ranks = nodes * process_count
@@ -157,7 +190,8 @@ def replace_lost(
 ) -> tuple[Node, ...] | None:
     """Return the nodes with others of these workers in the place of lost ones; None: too few."""
     used = {node.worker for node in nodes if node.worker not in lost}
-    spare = [worker for worker in workers if worker.address not in used]
+    spare = [each for each in workers if each.address not in used and not each.is_closing]
+    spare.sort(key=lambda worker: worker.status == "paused")
     replaced = []
     for node in nodes:
         if node.worker not in lost:

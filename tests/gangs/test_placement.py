@@ -3,6 +3,7 @@
 import os
 import time
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -116,6 +117,37 @@ def test_a_lost_worker_is_replaced_by_one_that_is_free():
     assert replace_lost(nodes, {"tcp://0", "tcp://1"}, workers[2:]) is None
     # One that was begun again at its address.
     assert replace_lost(nodes, {"tcp://0"}, workers[:2]) == nodes
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda workers, n: place_ranks(workers, ScalingConfig(n)),
+        lambda workers, n: place_gangs(workers, ScalingConfig(n), at_most=1)[0],
+        lambda workers, n: place_nodes(workers, n, 1),
+    ],
+)
+def test_ranks_are_placed_on_workers_that_take_tasks(place):
+    """A task for a paused worker waits until that goes on; of one that closes, for ever."""
+    first, second, *running = workers_of(1, 1, 1, 1)
+    closing = replace(first, status="closing_gracefully")
+    workers = [closing, replace(second, status="paused"), *running]
+    assert {node.worker for node in place(workers, 2).nodes} == {"tcp://2", "tcp://3"}
+    # Which may go on before the others have been waited for too long.
+    assert {node.worker for node in place(workers, 3).nodes} == {"tcp://1", "tcp://2", "tcp://3"}
+    with pytest.raises(InputError, match="room for 3"):
+        place(workers, 4)
+
+
+def test_a_lost_worker_is_replaced_by_one_that_takes_tasks():
+    first, closing, paused, running = workers_of(1, 1, 1, 1)
+    nodes = place_ranks([first], ScalingConfig(1)).nodes
+    spare = [replace(closing, status="closing"), replace(paused, status="paused")]
+    for workers, expected in (([*spare, running], "tcp://3"), (spare, "tcp://2")):
+        replaced = replace_lost(nodes, {"tcp://0"}, workers)
+        assert replaced is not None
+        assert [node.worker for node in replaced] == [expected]
+    assert replace_lost(nodes, {"tcp://0"}, spare[:1]) is None
 
 
 def test_a_rank_of_two_threads_holds_two_workers_of_one(dask_client, make_spec):
