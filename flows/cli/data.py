@@ -20,7 +20,7 @@ from partwise.flows.cli.input_files import FileOptions
 from partwise.flows.cli.news import plain_news
 from partwise.flows.cli.options import AnyStore, Days, Json, Names
 from partwise.flows.cli.parsing import COMMON, parse_condition, split_names
-from partwise.formatting import key_text, shortened, size
+from partwise.formatting import counted, key_text, shortened, size
 from partwise.runs.contents import list_runs
 from partwise.runs.run import Run
 from partwise.store.store import Store
@@ -249,9 +249,9 @@ def collect_data_garbage(
 
 def _extent(dataset: Dataset) -> str:
     manifest = dataset.manifest
-    parts = f"{len(manifest.parts)} part{'s' if len(manifest.parts) > 1 else ''}"
-    columns = len(manifest.columns)
-    return f"{dataset.rows:,} rows, {columns} columns, {size(manifest.size_bytes)} in {parts}"
+    parts = counted(len(manifest.parts), "part")
+    rows, columns = counted(dataset.rows, "row"), counted(len(manifest.columns), "column")
+    return f"{rows}, {columns}, {size(manifest.size_bytes)} in {parts}"
 
 
 def _record(dataset: Dataset) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from partwise.formatting import counted
+
 if TYPE_CHECKING:
     from partwise.engine.assignment import ShardProgress
     from partwise.engine.driver.shards import Progress
@@ -47,7 +49,7 @@ class NotebookLine:
         self._run_id = run_id
         self._partitions = partitions
         self._began = self._shown_at = time.monotonic()
-        self._line = LiveLine(f"{run_id}: 0 of {partitions:,} partitions")
+        self._line = LiveLine(f"{run_id}: 0 of {counted(partitions, 'partition')}")
 
     def update(self, progress: "Progress", news: "ShardProgress") -> None:  # noqa: ARG002 (the protocol)
         """Replace the line when it is time, and when all is done."""
@@ -58,8 +60,8 @@ class NotebookLine:
         self._shown_at = now
         failed = f", {progress.failed:,} failed" if progress.failed else ""
         self._line.show(
-            f"{self._run_id}: {progress.finished:,} of {self._partitions:,} partitions after "
-            f"{now - self._began:.0f} s{failed}"
+            f"{self._run_id}: {progress.finished:,} of {counted(self._partitions, 'partition')} "
+            f"after {now - self._began:.0f} s{failed}"
         )
 
 

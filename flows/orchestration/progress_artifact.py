@@ -9,6 +9,7 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from partwise.engine.assignment import ShardProgress
 from partwise.engine.driver.shards import Progress
 from partwise.flows.orchestration.server_client import NO_ANSWER
+from partwise.formatting import counted
 
 ARTIFACT_PAUSE_S = 2.0
 
@@ -66,4 +67,4 @@ class ProgressArtifact:
 
     def _describe(self, finished: int, failed: int) -> str:
         wrong = f", {failed:,} of them failed" if failed else ""
-        return f"{finished:,} of {self._partitions:,} partitions{wrong}"
+        return f"{finished:,} of {counted(self._partitions, 'partition')}{wrong}"

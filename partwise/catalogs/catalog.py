@@ -31,7 +31,7 @@ from partwise.errors import (
     PartitionNotFoundError,
     RunFormatError,
 )
-from partwise.formatting import MOST_TO_COMPARE, did_you_mean
+from partwise.formatting import MOST_TO_COMPARE, counted, did_you_mean
 from partwise.models.serdes import ModelSerde, resolve_serde, serde_by_name
 from partwise.runs.bundle import StoredArtifact, artifact_from_row, decode, read_model
 from partwise.runs.contents import READ_THREADS
@@ -137,7 +137,8 @@ class Catalog:
         return Catalog.open(self.name, self.store)
 
     def __repr__(self) -> str:
-        return f"Catalog({self.reference!r}, {self.document.table.rows:,} keys, {self.store.url!r})"
+        keys = counted(self.document.table.rows, "key")
+        return f"Catalog({self.reference!r}, {keys}, {self.store.url!r})"
 
     @cached_property
     def _content(self) -> bytes:

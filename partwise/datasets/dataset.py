@@ -16,6 +16,7 @@ from partwise.datasets.manifest import (
 )
 from partwise.datasets.rows import DatasetRows
 from partwise.errors import DatasetNotFoundError, InputError, RunFormatError
+from partwise.formatting import counted
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import open_source
 from partwise.sources.references import is_reference
@@ -139,7 +140,7 @@ class Dataset:
         return open_source(self, columns=columns, filter=filter)
 
     def __repr__(self) -> str:
-        return f"Dataset({self.reference!r}, {self.rows:,} rows, {self.store.url!r})"
+        return f"Dataset({self.reference!r}, {counted(self.rows, 'row')}, {self.store.url!r})"
 
 
 def list_versions(store: Store, name: str) -> list[int]:

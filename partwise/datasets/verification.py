@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from partwise.datasets.dataset import Dataset
 from partwise.datasets.manifest import versions_of
 from partwise.datasets.rows import StoredPart
+from partwise.formatting import counted
 from partwise.store.store import Store
 from partwise.store.versions import VersionsVerification
 
@@ -56,6 +57,6 @@ def _look_at(part: StoredPart) -> tuple[int, list[str]]:
     except (pa.ArrowException, OSError) as error:
         return len(content), [str(part.error(f"cannot be read ({error})"))]
     if rows != expected.rows:
-        wrong = part.error(f"has {rows:,} rows, and its manifest says {expected.rows:,}")
+        wrong = part.error(f"has {counted(rows, 'row')}, and its manifest says {expected.rows:,}")
         return len(content), [str(wrong)]
     return len(content), []

@@ -98,7 +98,7 @@ def predict(ledger: pa.Table, sharded: ShardedRows, slots: int) -> str:
 
     Seconds are taken to be a + b * rows, with the a and b, neither below 0, that fit best.
     """
-    sentence = f"A sample of {ledger.num_rows} of the {sharded.partitions:,} partitions."
+    sentence = f"A sample of {ledger.num_rows} of the {counted(sharded.partitions, 'partition')}."
     rows, seconds, memory = [], [], []
     for status, count, metrics, peak in zip(
         *(ledger[name].to_pylist() for name in ("status", "rows", "metrics", "peak_memory_bytes")),

@@ -23,7 +23,7 @@ from partwise.errors import (
     SerdeError,
     UnkeptModelError,
 )
-from partwise.formatting import TOO_LARGE
+from partwise.formatting import TOO_LARGE, counted
 from partwise.models.serdes import ModelSerde, serde_by_name, serde_for
 from partwise.outcomes import PartitionStatus, Result, Skip
 from partwise.runs.bundle import (
@@ -328,7 +328,7 @@ def produce_rows(
     if keep_columns and rows.num_rows != source.num_rows:
         raise ColumnError(
             f"keep_columns={list(keep_columns)} needs one output row per row of the partition; "
-            f"the function returned {rows.num_rows} rows for {source.num_rows}."
+            f"the function returned {counted(rows.num_rows, 'row')} for {source.num_rows:,}."
         )
     columns: dict[str, Any] = {}
     for name in key_columns:

@@ -12,6 +12,7 @@ from partwise.errors import ColumnError
 from partwise.evaluation.backtest import TooShort
 from partwise.evaluation.split import Split
 from partwise.form_schema import for_forms
+from partwise.formatting import counted
 from partwise.outcomes import Skip
 from partwise.settings import Settings, kind_field
 from partwise.tables.column_names import columns_there
@@ -79,8 +80,9 @@ class CrossValidation(Settings):
             codes, count = encoded.indices.to_numpy(), len(encoded.dictionary)
         folds = min(self.folds, count)
         if folds < 2 or (folds < self.folds and self.too_short == "skip"):
-            what = "rows" if self.group is None else f"groups of {self.group!r}"
-            return Skip(f"too short for cross-validation: {count} {what} for {self.folds} folds")
+            there = counted(count, "row" if self.group is None else "group")
+            there += "" if self.group is None else f" of {self.group!r}"
+            return Skip(f"too short for cross-validation: {there} for {self.folds} folds")
         # Dealt out in turn, so that folds differ by one at most.
         fold_of = np.empty(count, dtype=np.int64)
         fold_of[np.random.default_rng(seed).permutation(count)] = np.arange(count) % folds

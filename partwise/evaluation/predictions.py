@@ -9,6 +9,7 @@ import pyarrow as pa
 from partwise.connector.returned_rows import returned_table
 from partwise.connector.vectors import matrix_of
 from partwise.errors import ColumnError, InputError
+from partwise.formatting import counted
 
 
 def prediction_array(outcome: Any, n_rows: int) -> np.ndarray:
@@ -30,8 +31,9 @@ def prediction_array(outcome: Any, n_rows: int) -> np.ndarray:
         values = np.full(n_rows, values)
     if values.ndim not in (1, 2) or len(values) != n_rows or 0 in values.shape[1:]:
         raise InputError(
-            f"The model predicts an array of shape {values.shape} for {n_rows} rows: one prediction"
-            " is needed for each row, or one for each row and class."
+            f"The model predicts an array of shape {values.shape} for "
+            f"{counted(n_rows, 'row')}: one prediction is needed for each row, or one for each row "
+            "and class."
         )
     # A column of one is how Keras, and scikit-learn after labels of one column, write (n,).
     return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values

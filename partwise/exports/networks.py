@@ -11,7 +11,7 @@ from partwise.errors import ExportRefusedError
 from partwise.exports.proof.comparison import is_near
 from partwise.exports.proof.scale import Scale
 from partwise.exports.protocol import ModelDescription, Tolerance
-from partwise.formatting import reason
+from partwise.formatting import counted, reason
 from partwise.models.export_options import ExportOptions
 from partwise.models.signature import Feature, Feeds, Signature, Tensor, feature_tensors, type_name
 from partwise.store.no_room import NO_ROOM
@@ -156,8 +156,8 @@ def running(model: Any, feeds: Feeds) -> AbstractContextManager[None]:
     """Say of a network that it fails on some number of rows."""
     n_rows = len(next(iter(feeds.values())))
     return refusing(
-        f"{type_name(model)} does not run on {n_rows} rows of its inputs, and has to on any number "
-        "of them"
+        f"{type_name(model)} does not run on {counted(n_rows, 'row')} of its inputs, and has to on "
+        "any number of them"
     )
 
 

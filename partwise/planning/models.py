@@ -225,8 +225,8 @@ def trained_models(training: Run, serde: ModelSerde | None, *, of_all_rows: bool
     if not models.num_rows:
         why = " yet; train it first"
         if training.status is RunStatus.SKIPPED:
-            count, reasons = sum(training.counts.values()), skip_reasons(training.ledger)
-            why = f": all {count:,} partitions were skipped ({reasons}); train it on other rows"
+            reasons = skip_reasons(training.ledger)
+            why = f": every partition was skipped ({reasons}); train it on other rows"
         raise ModelNotFoundError(
             f"The training run {training.run_id!r} ({training.status.value}) has no model{why}, "
             "or pass the ID of another run."

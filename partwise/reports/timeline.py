@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from partwise.formatting import counted
 from partwise.outcomes import WRONG
 from partwise.reports.scales import Scale, Tick, seconds_text
 
@@ -186,7 +187,7 @@ def _bars(spans: _Spans, scale: Scale, most: int) -> list[Bar]:
         others = f" and {last - first - 1} more" if last - first > 1 else ""
         text = (
             f"shard {spans.shard[first]}{others}: {seconds_text(start)} to {seconds_text(stop)}, "
-            f"{partitions:,} partitions"
+            f"{counted(int(partitions), 'partition')}"
         )
         bars.append(
             Bar(

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from partwise.formatting import duration
+from partwise.formatting import counted, duration
 from partwise.runs.ledger import metric_values
 
 UNTUNED = "untuned_"
@@ -25,9 +25,9 @@ def describe_tuning(ledger: pa.Table) -> str | None:
     trials = found["trials"][1]
     seconds = found["tuning_seconds"][1].sum() if "tuning_seconds" in found else 0.0
     sentence = (
-        f"{len(trials):,} partitions tried {int(trials.sum()):,} settings in {duration(seconds)} "
-        f"of their own time. {int(better.sum()):,} of {len(both):,} found better ones than the "
-        f"trainer's own"
+        f"{counted(len(trials), 'partition')} tried {int(trials.sum()):,} settings in "
+        f"{duration(seconds)} of their own time. {int(better.sum()):,} of {len(both):,} found "
+        "better ones than the trainer's own"
     )
     if len(gains):
         sentence += f", and {metric} is {np.median(gains):.1%} better in the median of all"

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from partwise.errors import KeyClassError
-from partwise.formatting import key_text
+from partwise.formatting import counted, key_text
 from partwise.runs.ledger import key_names
 from partwise.tables.column_types import is_text
 from partwise.tables.keys.partition_keys import Key, KeyClass, KeyColumn, partition_id
@@ -79,8 +79,8 @@ def parse_key(text: str, columns: tuple[KeyColumn, ...]) -> Key:
     if len(texts) != len(columns):
         names = ",".join(column.name for column in columns)
         raise KeyClassError(
-            f"The key {text!r} has {len(texts)} values, and those of the run have {len(columns)}: "
-            f"{names}."
+            f"The key {text!r} has {counted(len(texts), 'value')}, and those of the run have "
+            f"{len(columns)}: {names}."
         )
     values = [parse_key_value(text, column) for text, column in zip(texts, columns, strict=True)]
     return values[0] if len(columns) == 1 else tuple(values)

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from partwise.errors import KeyClassError
-from partwise.formatting import shortened
+from partwise.formatting import counted, shortened
 from partwise.runs.key_texts import parse_key_value
 from partwise.tables.column_names import names_in_words
 from partwise.tables.column_types import is_text
@@ -52,7 +52,7 @@ def key_of_json(value: Any, columns: Sequence[KeyColumn]) -> Key:
     values = value if isinstance(value, list) else [value]
     if len(values) != len(columns):
         raise KeyClassError(
-            f"The key has {len(values)} values, and the keys have {len(columns)}: "
+            f"The key has {counted(len(values), 'value')}, and the keys have {len(columns)}: "
             f"{names_in_words([column.name for column in columns])}."
         )
     made = [value_of_json(each, column) for each, column in zip(values, columns, strict=True)]

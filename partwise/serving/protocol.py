@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 
 from partwise.errors import ColumnError
-from partwise.formatting import did_you_mean, shortened, value_text
+from partwise.formatting import counted, did_you_mean, shortened, value_text
 from partwise.runs.run import ONLY
 from partwise.serving.errors import RequestError
 from partwise.serving.keys import key_of_json
@@ -129,8 +129,8 @@ def read_infer_request(
             raise ColumnError(f"The input {shortened(name)!r} stands there twice: send it once.")
         if n_rows not in (-1, rows):
             raise RequestError(
-                f"The input {shortened(name)!r} has {rows} rows, and those before it {n_rows}: "
-                "all have to have as many."
+                f"The input {shortened(name)!r} has {counted(rows, 'row')}, and those before it "
+                f"{n_rows}: all have to have as many."
             )
         n_rows, columns[name] = rows, values
     question = question_of(columns, n_rows, parameters, key_columns)
@@ -191,7 +191,8 @@ def _read_input(given: Any, max_rows: int) -> tuple[str, int, Sequence[Any]]:
         data = list(chain.from_iterable(data))
     if len(data) != rows:
         raise RequestError(
-            f"The input {shortened(name)!r} has {len(data)} values, and its shape is {shape}."
+            f"The input {shortened(name)!r} has {counted(len(data), 'value')}, and its "
+            f"shape is {shape}."
         )
     return name, rows, _values_of(data, datatype, name)
 

@@ -226,7 +226,8 @@ class StudyDriver:
             self._end.reason = f"the {stopping.max_duration_s:g} s of max_duration_s were over"
             return False
         if stopping.patience is not None and self._since_best >= stopping.patience:
-            self._end.reason = f"{self._since_best} trials in a row were no better than the best"
+            tried = counted(self._since_best, "trial")
+            self._end.reason = f"{tried} in a row came no better than the best"
             return False
         return True
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import ColumnError
+from partwise.formatting import counted
 from partwise.tables.calendar import (
     calendar_names,
     calendar_schema,
@@ -325,7 +326,8 @@ def columns_in_order(
         )
     if len(given) != n_features or len({*given}) != n_features:
         raise ColumnError(
-            f"The model has {n_features} features, and features= names {len({*given})} columns: "
+            f"The model has {counted(n_features, 'feature')}, and features= names "
+            f"{counted(len({*given}), 'column')}: "
             f"{names_in_words(given)}. Name each in the order of the training."
         )
     return find_columns(given, schema)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.errors import ColumnError, InputError
+from partwise.formatting import counted
 from partwise.tables.local_times import local_times
 from partwise.tables.times import Times, times_of
 
@@ -53,7 +54,7 @@ class StepScale:
         if not times.present.all():
             missing = int((~times.present).sum())
             raise ColumnError(
-                f"{what} is null or infinite in {missing} rows, which have no place in time."
+                f"{what} is null or infinite in {counted(missing, 'row')} without a place in time."
             )
         if self.unit == "business_days":
             _check_business_days(times.numbers, what)

@@ -9,6 +9,7 @@ from pydantic.json_schema import SkipJsonSchema  # noqa: TC002 (pydantic reads i
 
 from partwise.errors import InputError
 from partwise.form_schema import FormSettings
+from partwise.formatting import counted
 
 if TYPE_CHECKING:
     from partwise.connector.context import Share
@@ -57,7 +58,7 @@ class Budget(FormSettings):
         """
         if self.total_trials is not None and self.total_trials < partitions:
             raise InputError(
-                f"A budget of {self.total_trials:,} trials is less than one for each of "
+                f"A budget of {counted(self.total_trials, 'trial')} is less than one for each of "
                 f"{partitions:,} partitions: give more, or train without tuning."
             )
 

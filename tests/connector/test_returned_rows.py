@@ -198,7 +198,7 @@ def test_single_values_are_one_row_or_stand_for_all_rows():
         {**expected, "many": many} for many in (1, 2)
     ]
     assert returned_table({"a": "v1", "many": []}, "value").num_rows == 0
-    with pytest.raises(ColumnError, match=r"1 rows for 6"):
+    with pytest.raises(ColumnError, match=r"1 row for 6"):
         produce_rows({"a": 1.0}, DataConnector(ROWS), ["key"], ["x"], "y")
 
 

@@ -150,7 +150,7 @@ def test_inputs_of_a_call_of_several_go_by_their_order_under_other_names(tmp_pat
     exported.check(exported.feeds)
     found = OnnxModel.from_file(str(exported.path)).run(exported.feeds)["output_0"]
     np.testing.assert_allclose(found, model(first, second)[0].numpy(), 1e-5, 1e-4)
-    with pytest.raises(ExportRefusedError, match="does not run on 1 rows"):
+    with pytest.raises(ExportRefusedError, match="does not run on 1 row"):
         export(model, {"p": first, "left": second}, tmp_path / "other.onnx")
 
 
@@ -163,7 +163,7 @@ def test_one_input_of_a_call_of_several_is_the_one_of_its_name(tmp_path):
         exported.check(exported.feeds)
         found = OnnxModel.from_file(str(exported.path)).run(exported.feeds)["output"]
         np.testing.assert_array_equal(found, sign * rows)
-    with pytest.raises(ExportRefusedError, match="does not run on 1 rows"):
+    with pytest.raises(ExportRefusedError, match="does not run on 1 row"):
         export(models.make_difference(), {"right": rows}, tmp_path / "other.onnx")
 
 
@@ -296,7 +296,7 @@ def test_nothing_is_said_and_nothing_of_the_process_changed(tmp_path, capfd, cap
     [
         (models.make_untranslatable, {"x": np.ones((2, 3), np.float32)}, r"TensorFlow's Digamma\."),
         (models.make_table, {"x": np.ones((2, 1), np.int64)}, "LookupTableFindV2"),
-        (models.make_halved, {"x": np.ones((2, 4), np.float32)}, "does not run on 1 rows of its"),
+        (models.make_halved, {"x": np.ones((2, 4), np.float32)}, "does not run on 1 row of its"),
         (
             models.make_halved,
             {"x": np.array([["a"] * 3])},

@@ -171,7 +171,7 @@ def test_modules_are_left_as_they_were(mlp):
 
     description = EXPORTER.describe(model, models.ROWS, None, FULL)
     EXPORTER.predict(model, description.signature, mlp.feeds)
-    with pytest.raises(ExportRefusedError, match="does not run on 1 rows"):
+    with pytest.raises(ExportRefusedError, match="does not run on 1 row"):
         EXPORTER.describe(model, models.ROWS, {"x": np.ones((3, 5), np.float32)}, FULL)
 
     assert [part.training for part in model] == [True, False, True, True, True]
@@ -226,7 +226,7 @@ def test_exports_are_quiet(tmp_path, capfd, caplog):
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (lambda x: x.reshape(3, 4) * 2, "does not run on 1 rows"),
+        (lambda x: x.reshape(3, 4) * 2, "does not run on 1 row"),
         (lambda x: x.sum(0), r"'output' .* shapes \[\(4,\), \(4,\), \(4,\)\] for 1, 2 and 3 rows"),
         (lambda x: x[:, :1].squeeze(), r"\[\(\), \(2,\), \(3,\)\] .*squeeze\(-1\)"),
         (lambda x: x.T, r"the first axis has to be that of rows"),
@@ -243,7 +243,7 @@ def test_exports_are_quiet(tmp_path, capfd, caplog):
         ),
         (lambda x: x.to_sparse(), r"is a nested or sparse tensor, of torch\.sparse_coo"),
         (lambda x: torch.complex(x, x).conj(), "is complex"),
-        (lambda x: 1 / 0, "does not run on 1 rows .*division by zero"),
+        (lambda x: 1 / 0, "does not run on 1 row .*division by zero"),
     ],
 )
 def test_outputs_that_are_no_rows_of_tensors_are_refused(function, said):
@@ -300,7 +300,7 @@ def test_an_input_that_has_the_name_of_an_output_or_none_is_refused():
         ({"x": np.array(["a"], object)}, "'x' is object of shape"),
         ({"x": np.float32(1)}, r"'x' is float32 of shape \(\)"),
         ({"x": np.ones((2, 4), np.float32), "y": np.ones(3)}, "one row for each row of the data"),
-        ({"x": np.ones((2, 4), np.float32), "y": np.ones(2)}, "does not run on 1 rows"),
+        ({"x": np.ones((2, 4), np.float32), "y": np.ones(2)}, "does not run on 1 row"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(feeds, said):

@@ -110,7 +110,7 @@ def test_a_composite_key_has_commas_and_quotes_where_a_value_has_one() -> None:
     )
     assert parse_key("a,2026-03-01", columns) == ("a", dt.date(2026, 3, 1))
     assert parse_key('"a,b",null', columns) == ("a,b", None)
-    with pytest.raises(KeyClassError, match="has 1 values, and those of the run have 2: store,day"):
+    with pytest.raises(KeyClassError, match="has 1 value, and those of the run have 2: store,day"):
         parse_key("a", columns)
     with pytest.raises(KeyClassError, match="'soon' is not of the class date of the key"):
         parse_key("a,soon", columns)

@@ -271,7 +271,7 @@ def test_columns_that_are_missing_misspelled_or_twice_are_refused(client):
     parameters = {"key": 3, "extra": "ignore"}
     assert outputs_of(infer(client, PRICE, strange, parameters=parameters))["prediction"]
     refused(infer(client, PRICE, PRICE, parameters={"key": 3}), 422, "twice")
-    refused(infer(client, PRICE, column("store", [1], "INT64")), 422, "'store' has 1 rows")
+    refused(infer(client, PRICE, column("store", [1], "INT64")), 422, "'store' has 1 row")
 
 
 @pytest.mark.parametrize(

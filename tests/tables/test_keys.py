@@ -400,7 +400,7 @@ def test_a_key_of_another_class_is_refused(key, key_class):
 
 def test_a_key_of_another_length_is_refused():
     columns = (*one(KeyClass.STRING), KeyColumn(name="b", key_class=KeyClass.STRING))
-    with pytest.raises(KeyClassError, match=r"has 1 values, .* keyed by 2 columns: 'k', 'b'"):
+    with pytest.raises(KeyClassError, match=r"has 1 value, .* keyed by 2 columns: 'k', 'b'"):
         key_bytes("a", columns)
     assert key_bytes(("a",), columns[:1]) == key_bytes("a", columns[:1])
 

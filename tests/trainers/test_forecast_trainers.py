@@ -346,7 +346,7 @@ def test_an_infinite_time_is_none():
     table = pa.table({"day": times, "y": np.arange(20.0)})
     model = train(SeasonalNaive(**BY_DAY, season=2), table).model
     assert predict(model, np.array([20.0, 21.0])) == [18.0, 19.0]
-    with pytest.raises(ColumnError, match="is null or infinite in 1 rows"):
+    with pytest.raises(ColumnError, match="is null or infinite in 1 row without"):
         predict(model, np.array([20.0, np.inf]))
 
 

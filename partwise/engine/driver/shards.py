@@ -309,7 +309,7 @@ class Driver:
         with self._lock:
             latest = [each for number, each in self.progress.latest.items() if number in self._open]
         if not latest:
-            return f"{len(self._open)} shards have not begun" if self._open else ""
+            return f"{counted(len(self._open), 'shard')} did not begin yet" if self._open else ""
         news, heard_at = max(latest, key=lambda each: each[0].since_s - each[1])
         unheard_s = now - heard_at
         silence = f", and nothing is heard of it for {duration(unheard_s)}"

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from partwise.errors import SourceError
+from partwise.formatting import counted
 from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.reading_options import ExcelOptions
 
@@ -52,7 +53,8 @@ def read_workbook(file: FoundFile, options: ExcelOptions) -> tuple[pa.Table, Exc
     columns = [list(column) for column in zip(*rows, strict=True)]
     if options.column_names and columns and len(names) != len(columns):
         raise SourceError(
-            f"{what} has {len(columns)} columns, and column_names has {len(names)}: name each."
+            f"{what} has {counted(len(columns), 'column')}, and column_names has {len(names)}: "
+            "name each."
         )
     columns = columns or [[] for _ in names]
     nulls = {"", *options.null_words}

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from partwise.formatting import counted
 from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.file_head import FileHead
 from partwise.sources.files.file_parts import FileParts
@@ -134,8 +135,8 @@ def _whole(
         yield batch
     if rows != expected or (pieces is None and rows != metadata.num_rows):
         raise OSError(
-            f"it has {rows:,} rows, and its footer says {expected:,}: the file is damaged; restore "
-            "it, or write it again"
+            f"it has {counted(rows, 'row')}, and its footer says {expected:,}: the file is "
+            "damaged; restore it, or write it again"
         )
 
 

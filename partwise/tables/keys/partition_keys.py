@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import ColumnError, KeyClassError
+from partwise.formatting import counted
 from partwise.tables.column_names import names_in_words
 from partwise.tables.dictionaries import decoded, decoded_column, plain_storage
 from partwise.tables.keys.hashing import hash_column, mix
@@ -205,8 +206,8 @@ def plain_key(key: Key, columns: Sequence[KeyColumn]) -> list[Any]:
     values = list(key) if isinstance(key, tuple) else [key]
     if len(values) != len(columns):
         raise KeyClassError(
-            f"Key {key!r} has {len(values)} values, but the partitions are keyed by "
-            f"{len(columns)} columns: {names_in_words([c.name for c in columns])}."
+            f"Key {key!r} has {counted(len(values), 'value')}, but the partitions are keyed by "
+            f"{counted(len(columns), 'column')}: {names_in_words([c.name for c in columns])}."
         )
     plain = []
     for value, column in zip(values, columns, strict=True):

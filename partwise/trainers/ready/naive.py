@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field
 from partwise.choices import Task
 from partwise.errors import ColumnError, InputError
 from partwise.evaluation import Backtest, HoldoutByTime, by_time
+from partwise.formatting import counted
 from partwise.models.plain_models import ConstantModel, ForecastModel, PlainModel
 from partwise.outcomes import Skip
 from partwise.settings import kind_field
@@ -278,7 +279,7 @@ class ForecastTrainer(PlainTrainer):
         column = rows.table.column(self._time_column()).filter(pa.array(test))
         ahead = int(scale.steps(column, "The time column").max())
         if ahead > _MOST_GAPS * (count + int(test.sum())):
-            steps = f"{ahead} steps after {count} rows"
+            steps = f"{ahead} steps after {counted(count, 'row')}"
             return Skip(f"rows that are scored on are up to {steps}, which is not a series")
         return scale, places, means, ahead
 

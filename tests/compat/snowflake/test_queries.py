@@ -250,7 +250,7 @@ def test_rows_of_a_query_become_a_table(session: Session) -> None:
         (30, None, None),
     ]
     assert answer(session, 'insert into n (a, "COUNT(*)") select 1, 1') == [(1,)]
-    with pytest.raises(InputError, match=r"1 values came for the columns \['A', '\"b\"'"):
+    with pytest.raises(InputError, match=r"1 value came for the columns \['A', '\"b\"'"):
         answer(session, "insert into n select 1")
     with pytest.raises(InputError, match='"b" is of texts, and that of a double is another one'):
         answer(session, "insert into n select a, f, x from t")

@@ -13,6 +13,7 @@ from partwise.compat.snowflake.snowpark import dialect
 from partwise.compat.snowflake.snowpark.identifiers import quoted, stored
 from partwise.compat.snowflake.snowpark.tables import read_table
 from partwise.errors import InputError, SourceError
+from partwise.formatting import counted
 from partwise.sources.frames.streams import frame_table
 from partwise.tables.column_names import check_unique_names
 from partwise.tables.dictionaries import comparable
@@ -204,8 +205,8 @@ def _insert(tree: Any, session: "Session") -> pa.Table:
     rows = _rows(tree.expression, session)
     if len(names) != rows.num_columns or not {*names} <= {*there.names}:
         raise dialect.Refused(
-            f"{rows.num_columns} values came for the columns {list(map(quoted, names))} of the "
-            f"table, which has {list(map(quoted, there.names))}"
+            f"{counted(rows.num_columns, 'value')} came for the columns "
+            f"{list(map(quoted, names))} of the table, which has {list(map(quoted, there.names))}"
         )
     values = dict(zip(names, rows.columns, strict=True))
     columns = [_stored_as(each, values.get(each.name, pa.nulls(len(rows)))) for each in there]
