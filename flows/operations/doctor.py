@@ -73,11 +73,15 @@ def _versions() -> Iterator[Finding]:
     python = platform.python_version()
     yield Finding(what="python", verdict="good", text=f"{python} ({sys.executable})")
     yield Finding(what="partwise", verdict="good", text=metadata.version("partwise"))
+    told = set()
     for text in metadata.requires("partwise") or ():
         requirement = Requirement(text)
         optional = requirement.marker is not None and not requirement.marker.evaluate()
         finding = compare_version(requirement, optional)
-        if finding is not None and (finding.verdict == "bad" or requirement.name in SHOWN):
+        if finding is None or finding in told:
+            continue  # several extras ask for the same
+        told.add(finding)
+        if finding.verdict == "bad" or requirement.name in SHOWN:
             yield finding
     for name in LIBRARIES:
         try:

@@ -110,7 +110,7 @@ class InferWork:
             sentence = f"{titles[0][0].upper()}{titles[0][1:]} has no model for this partition."
         if self.on_missing_model == "skip":
             return Produced(status=PartitionStatus.SKIPPED, reason=sentence)
-        raise ModelNotFoundError(sentence)
+        raise ModelNotFoundError(f'{sentence} on_missing_model="skip" skips such partitions.')
 
     def _infer(
         self, model: StoredModel | None, data: DataConnector, context: PartitionContext

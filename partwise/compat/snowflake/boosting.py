@@ -80,7 +80,8 @@ class BoostingEstimator:
         """
         if verbose_eval:
             warnings.warn(
-                "verbose_eval prints nothing: get_eval_results() has each round.", stacklevel=2
+                "verbose_eval is not used: the log has every round, and get_eval_results() too.",
+                stacklevel=2,
             )
         features = [input_cols] if isinstance(input_cols, str) else list(input_cols)
         labels = [label_col] if isinstance(label_col, str) else list(label_col)

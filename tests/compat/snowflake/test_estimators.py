@@ -42,7 +42,8 @@ def test_an_estimator_is_fitted_and_predicts(
     with pytest.raises(InputError, match="call fit"):
         estimator.get_booster()
     connector = DataConnector.from_dataframe(ROWS)
-    booster = estimator.fit(connector, ["X"], "Y", eval_set=connector)
+    with pytest.warns(UserWarning, match="the log has every round"):
+        booster = estimator.fit(connector, ["X"], "Y", eval_set=connector, verbose_eval=5)
     assert booster is estimator.get_booster()
     assert booster.num_boosted_rounds() == 3
     assert len(estimator.get_eval_results()["eval"]["mae"]) == 3

@@ -272,7 +272,7 @@ def test_no_temporary_table_takes_the_place_of_another(session: Session) -> None
 
 def test_a_query_is_carried_out_when_its_rows_are_asked_for(session: Session) -> None:
     frame = session.sql("select count(*) as n from later")
-    with pytest.raises(InputError, match=r"There is no table LOCAL.PUBLIC.LATER"):
+    with pytest.raises(InputError, match=r"no table LOCAL.PUBLIC.LATER in .+; there are: LOCAL"):
         frame.collect()
     session.write_rows("later", ROWS, "overwrite")
     assert frame.collect()[0].N == 4

@@ -115,6 +115,7 @@ def test_train_infer_and_look(sales, tmp_path, address, monkeypatch) -> None:
     assert inferred.code == 3
     assert "3: 2 DONE, 1 FAILED" in inferred.out
     assert "1 x ModelNotFoundError: " in inferred.out
+    assert 'on_missing_model="skip" skips such partitions.' in inferred.out
     assert Run.open("rows", tmp_path / "artifacts").predictions().num_rows == 2 * DAYS
 
     skipped = partwise(*words, "--on-missing-model", "skip", "--run-id", "rows-2")

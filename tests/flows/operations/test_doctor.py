@@ -27,6 +27,7 @@ def test_all_is_well_with_a_store_a_cluster_and_a_server(
         "open files",
     ):
         assert any(line.split()[1:2] == [what.split()[0]] for line in lines), what
+    assert len(set(lines)) == len(lines)
     assert f"{tmp_path / 'new'} can be written" in out
     assert "2 of its workers answered" in out
     assert "on 2 workers, as here" in out

@@ -20,9 +20,9 @@ def read_table(folder: Path) -> pa.Table:
     """
     files = _files(folder)
     if not files:
-        there = sorted(each.name for each in folder.parent.glob("[!.]*"))
+        there = ", ".join(sorted(each.name for each in folder.parent.glob("[!.]*"))) or "none"
         raise InputError(
-            f"There is no table {folder.name} in {folder.parent}, only {there}: write it there by "
+            f"There is no table {folder.name} in {folder.parent}; there are: {there}. Write it by "
             "session.create_dataframe(frame).write.save_as_table(name), or put a folder of Parquet "
             "files under that name."
         )
