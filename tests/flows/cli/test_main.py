@@ -444,6 +444,7 @@ def test_a_bad_table_is_refused(rows, message, tmp_path, address) -> None:
         (["runs", "show", "../x"], "The run_id '../x' is not a safe name"),
         (["runs", "show", "nope", "--logs"], "name it with --key"),
         (["runs", "show", "nope", "--failures", "--key", "1"], "give one of them"),
+        (["runs", "export", "a", "--what", "models", "--to", "b"], '"drift", "artifacts"'),
         (["runs", "resume", "nope"], "There is no run 'nope' in"),
         (["runs", "gc", "nope"], "There is no run 'nope' in"),
         (["runs", "list", "--store", "s3://me:secret@bucket"], "credentials"),
