@@ -4,6 +4,8 @@ import gc
 import subprocess
 import sys
 
+import pytest
+
 from partwise.processes.garbage import collecting_rarely
 
 
@@ -37,3 +39,15 @@ Left()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "found"], "the second one is nobody's to look for"
+
+
+def test_what_duckdb_leaves_is_looked_for_as_a_process_ends() -> None:
+    """It writes to stderr how much was left: of the process of a command, of all that it has."""
+    pytest.importorskip("duckdb")
+    code = """
+from partwise.processes.garbage import collect_rarely
+collect_rarely()
+import duckdb
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
