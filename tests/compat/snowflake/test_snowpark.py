@@ -232,13 +232,23 @@ def test_statements_of_the_samples(session: Session, capsys: pytest.CaptureFixtu
     assert session.get_current_database() == '"D"'
 
 
+def test_a_stage_that_is_replaced_is_empty_and_one_that_is_there_stays(session: Session) -> None:
+    settings = "DIRECTORY = (ENABLE = TRUE) ENCRYPTION=(TYPE='SNOWFLAKE_SSE') COMMENT='a'"
+    session.sql("create stage s").collect()
+    (session.stage_folder("@s") / "old").touch()
+    session.sql(f"CREATE STAGE IF NOT EXISTS s {settings}").collect()
+    assert session.sql("LIST @s").count() == 1
+    session.sql(f"CREATE OR REPLACE STAGE s {settings}").collect()
+    assert session.sql("LIST @s").count() == 0
+
+
 @pytest.mark.parametrize(
     "query",
     [
         "DROP TABLE t; DROP TABLE u",
         "REMOVE @s/../../x",
         "COPY INTO t FROM @s",
-        "CREATE OR REPLACE STAGE s",
+        "CREATE STAGE s URL = 's3://bucket/folder'",
         'DROP STAGE ".git"',
     ],
 )

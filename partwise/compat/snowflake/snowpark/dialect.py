@@ -146,7 +146,10 @@ def check_written(tree: Any) -> None:
         or not is_plain
         or any(tree.args.get(each) for each in others)
     ):
-        raise Refused("a table is written by CREATE TABLE name AS SELECT, or INSERT INTO name")
+        raise Refused(
+            "a table is written by CREATE TABLE name AS SELECT, or INSERT INTO name, and a stage "
+            "has no URL"
+        )
 
 
 def is_temporary(tree: Any) -> bool:

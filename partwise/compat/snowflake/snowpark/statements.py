@@ -50,7 +50,10 @@ def _nothing(session: "Session", words: dict[str, str]) -> pa.Table:  # noqa: AR
 
 
 def _create_stage(session: "Session", words: dict[str, str]) -> pa.Table:
-    session.stage_folder(words["stage"]).mkdir(parents=True, exist_ok=True)
+    folder = session.stage_folder(words["stage"])
+    if "replace" in words and folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     return _done(f"Stage area {words['stage']} successfully created.")
 
 
@@ -140,9 +143,13 @@ def _count(session: "Session", words: dict[str, str]) -> pa.Table:
     return pa.table({"COUNT(*)": [len(read_table(session.table_folder(words["table"])))]})
 
 
+# What theirs keep files by: a folder has the rights and the encryption of its disk.
+_OF_STAGES = r"(?: (?:DIRECTORY|ENCRYPTION) ?= ?\([^()]*\)| COMMENT ?= ?'[^']*')*"
 _IF_EXISTS = "(?P<if_exists>IF EXISTS )?"
 _KNOWN: dict[str, Callable[["Session", dict[str, str]], pa.Table]] = {
-    rf"CREATE STAGE (?:IF NOT EXISTS )?{_STAGE}": _create_stage,
+    rf"CREATE (?:STAGE(?: IF NOT EXISTS)?|(?P<replace>OR REPLACE) STAGE) {_STAGE}{_OF_STAGES}": (
+        _create_stage
+    ),
     rf"CREATE (?:DATABASE|SCHEMA) (?:IF NOT EXISTS )?{NAME}": _nothing,
     rf"DROP STAGE {_IF_EXISTS}{_STAGE}": _drop_stage,
     rf"DROP TABLE {_IF_EXISTS}{_TABLE}": _drop_table,
