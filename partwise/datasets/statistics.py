@@ -44,7 +44,7 @@ class ColumnStatistics:
             self._add_numbers(values)
         self._add_bounds(values)
         if self._distinct is not None:
-            self._distinct.add(_hashes(values))
+            self._distinct.add(_hashes(values), len(values))
 
     def _add_numbers(self, values: pa.Array) -> None:
         numbers = cast_values(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
@@ -94,8 +94,11 @@ class _DistinctSketch:
 
     def __init__(self) -> None:
         self._least = np.empty(0, np.uint64)
+        self._values = 0
 
-    def add(self, hashes: np.ndarray) -> None:
+    def add(self, hashes: np.ndarray, n_values: int) -> None:
+        """Add the hashes of so many values; one that repeats may stand among them once."""
+        self._values += n_values
         # Once it is full, nearly all hashes of later batches are too large to get in.
         if len(self._least) == SKETCH_SIZE:
             hashes = hashes[hashes < self._least[-1]]
@@ -107,7 +110,9 @@ class _DistinctSketch:
         if len(self._least) < SKETCH_SIZE:
             return len(self._least)
         # Of n hashes, spread evenly over 2**64, the k-th least stands at about k / n of that.
-        return round((SKETCH_SIZE - 1) / (float(self._least[-1]) / 2.0**64))
+        # Of all different values the estimate would be above their number every other time.
+        density = float(self._least[-1]) / 2.0**64
+        return min(round((SKETCH_SIZE - 1) / density), self._values)
 
 
 def _has_hash(kind: pa.DataType) -> bool:

@@ -129,6 +129,10 @@ def test_distinct_values_are_exact_while_few_and_near_when_many() -> None:
     for many in (pa.array(np.arange(300_000)), pa.array(np.arange(300_000).astype(str))):
         found = [statistics(pa.table({"x": many}), cuts)[0]["distinct"] for cuts in ([], [7, 9999])]
         assert found[0] == found[1] == pytest.approx(300_000, rel=0.06)
+    # Never more than there are; the estimate of these alone would be.
+    for start in range(0, 40_000, 5_000):
+        many = pa.table({"x": pa.array(np.arange(start, start + 20_000))})
+        assert statistics(many, [])[0]["distinct"] <= 20_000
 
 
 def test_statistics_of_types_that_json_has_not() -> None:
