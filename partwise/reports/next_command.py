@@ -25,6 +25,8 @@ from partwise.store.store import Store
 MOST_PATHS = 3
 _PLAIN = frozenset(("paths", "columns", "filter"))
 """What a command can say of the rows of a call."""
+_FORECAST_LATER_ROWS = ("lagged", "statsforecast")
+"""Kinds of trainers whose models predict only what is later than the rows of the training."""
 
 
 def next_command(run: Run) -> tuple[str, str]:
@@ -118,8 +120,15 @@ def _shown_path(path: str) -> str:
 def _infer(run: Run, trained: Run, keys: str, why: str, more: str = "") -> tuple[str, str]:
     """Return the command that uses the models of a run on the rows that they were trained on."""
     rows, where = _rows(trained), store_option(run)
-    if rows is None:
-        return f"runs show {run.run_id} --open{where}", f"its report; partwise infer can {why}"
+    # One of them, or among the candidates of another trainer: its models refuse those rows.
+    asked = json.dumps(_arguments(trained).get("trainer"))
+    forecasts = any(f'"kind": "{kind}"' in asked for kind in _FORECAST_LATER_ROWS)
+    if rows is None or forecasts:
+        later = " on later rows" if forecasts else ""
+        return (
+            f"runs show {run.run_id} --open{where}",
+            f"its report; partwise infer can {why}{later}",
+        )
     command = f"infer {rows}{keys} --training-run-id {run.run_id}{more}{where}"
     return command, f"{why}, here on the rows of the training"
 

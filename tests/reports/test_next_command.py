@@ -76,6 +76,13 @@ def test_where_no_command_can_name_the_rows_the_report_is_shown(trained, data) -
     assert why == "its report; partwise infer can use the models"
 
 
+def test_a_model_that_forecasts_is_not_tried_on_the_rows_before_its_forecast(trained) -> None:
+    lagged = {"kind": "best", "candidates": [{"kind": "lagged"}, {"kind": "linear"}]}
+    command, why = next_command(trained({"paths": ["/x"]}, trainer=lagged))
+    assert command.startswith("partwise runs show run --open --store ")
+    assert why == "its report; partwise infer can use the models on later rows"
+
+
 def test_a_portfolio_is_tried_with_the_trainer_that_it_was_found_for(trained, monkeypatch) -> None:
     monkeypatch.setattr(module, "has_portfolio", lambda *_run: True)
     trainer = {"kind": "lightgbm", "label": "y", "features": ["a", "unit price"]}
