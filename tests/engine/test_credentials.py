@@ -8,14 +8,19 @@ from partwise.store.credentials import credentials_of, set_credentials
 URL = "s3://a-bucket/models"
 
 
-def test_every_worker_has_the_latest_keys() -> None:
+def test_every_worker_has_the_latest_keys_whosever_they_are() -> None:
     # Workers of this process, since processes take seconds to start.
     options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
-    with LocalCluster(n_workers=1, **options) as cluster, Client(cluster) as client:
+    with (
+        LocalCluster(n_workers=1, **options) as cluster,
+        Client(cluster) as client,
+        Client(cluster, set_as_default=False) as of_another_driver,
+    ):
         try:
             client.register_plugin(Credentials(URL, {"key": "old", "secret": "old"}))
             assert credentials_of(URL)["key"] == "old"
-            client.register_plugin(Credentials(URL, {"key": "new", "secret": "new"}))
+            # As docs/security.md has it: who shares a cluster shares the keys of its workers.
+            of_another_driver.register_plugin(Credentials(URL, {"key": "new", "secret": "new"}))
             assert credentials_of(URL)["key"] == "new"
             set_credentials(URL, {})
             cluster.scale(2)
