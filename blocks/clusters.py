@@ -18,6 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import Field, PrivateAttr, model_validator
 
 from partwise.blocks.named_fields import BlockType, NamedFields
+from partwise.cluster_calls import RESTART_S
 from partwise.processes.worker_server import begin_worker_server
 
 if TYPE_CHECKING:
@@ -305,6 +306,8 @@ class RemoteCluster(NamedFields):
                 f"No Dask scheduler answered at {address} within {self.connect_timeout_s:g} s: "
                 "check that it runs, and that this machine may reach it."
             ) from exc
+        # Else one that has lost its scheduler would be closed after the time-out for connecting.
+        client._timeout = max(client._timeout, RESTART_S)
         with quiet(), connected(client):
             yield client
 

@@ -30,6 +30,8 @@ RECONNECT_S = 15.0
 Dask tries again ever less often: of schedulers that refuse connections for 3 s, it finds four in
 ten only after 5 s, and two in a thousand only after 15 s.
 """
+RESTART_S = 45.0
+"""For so long a scheduler is waited for that has refused its connections since it answered."""
 CUT_OFF = "scheduler-connection-lost"
 """Dask's reason why tasks were cancelled since their client had lost its scheduler."""
 FORGET_S = 2.0
@@ -119,17 +121,26 @@ def is_cut_off(error: BaseException) -> bool:
     return any(getattr(one, "reason", "") == CUT_OFF for one in each)
 
 
-def await_reconnection(
-    client: "Client", limit_s: float = RECONNECT_S, is_over: Callable[[], object] = lambda: False
-) -> None:
-    """Wait some seconds for a client that has lost the scheduler to find it again.
-
-    Of what is submitted before, the client forgets some with the tasks that it has lost. `is_over`:
-    nothing will be submitted any more.
-    """
+def await_reconnection(client: "Client", limit_s: float = RECONNECT_S) -> None:
+    """Wait some seconds for a client that has lost the scheduler to find it again."""
     deadline = time.monotonic() + limit_s
-    while client.status == "connecting" and time.monotonic() < deadline and not is_over():
+    while client.status == "connecting" and time.monotonic() < deadline:
         time.sleep(0.05)
+
+
+def rejoin(
+    client: "Client", look: Callable[[], object], is_over: Callable[[], object] = lambda: False
+) -> None:
+    """Wait for a client that has lost the scheduler to find it again, until `look` raises.
+
+    Of what is submitted before, the client forgets some with the tasks that it has lost, and a
+    scheduler that was started again lacks what `look` gives it. `is_over`: nothing will be
+    submitted any more.
+    """
+    while client.status == "connecting" and not is_over():
+        look()
+        time.sleep(0.05)
+    look()
 
 
 class Ends(Generic[T]):

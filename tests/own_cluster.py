@@ -69,6 +69,16 @@ class OwnCluster:
         """Have the scheduler hang, with its connections open."""
         os.kill(self.scheduler.pid, signal.SIGSTOP)
 
+    def kill_scheduler(self) -> None:
+        """End the scheduler at once, and with it all workers, which have nothing to wait for."""
+        self.scheduler.kill()
+        self.scheduler.wait()
+
+    def restart_scheduler(self) -> None:
+        """Start another scheduler at the address of the one that was killed."""
+        port = self.address.rpartition(":")[2]
+        self.scheduler = self._start("scheduler", "--host", "127.0.0.1", "--port", port)
+
     def workers(self) -> list[psutil.Process]:
         """The processes that run shards."""
         return [process for command in self.commands for process in _workers_of(command)]

@@ -23,6 +23,7 @@ from partwise.cluster_calls import (
     in_time,
     is_cut_off,
     known_workers,
+    rejoin,
     result_of,
 )
 from partwise.errors import ClusterError
@@ -197,9 +198,18 @@ def test_what_is_asked_in_vain_twice_is_said_in_a_sentence() -> None:
 
 def test_nobody_waits_for_a_scheduler_to_which_nothing_is_said_any_more() -> None:
     client: Any = SimpleNamespace(status="connecting")
-    began = time.monotonic()
-    await_reconnection(client, 60, lambda: True)
-    assert time.monotonic() - began < 10
+    rejoin(client, lambda: None, lambda: True)
+
+
+def test_a_scheduler_is_waited_for_until_a_look_gives_it_up() -> None:
+    client: Any = SimpleNamespace(status="connecting")
+    looks = iter((0, 0))
+    with pytest.raises(StopIteration):
+        rejoin(client, lambda: next(looks))
+    looks = iter((0, 0))
+    client.status = "running"
+    rejoin(client, lambda: next(looks))
+    assert len(list(looks)) == 1, "who is back is looked at, too"
 
 
 def test_a_scheduler_forgets_the_topics_of_drivers_that_were_killed() -> None:

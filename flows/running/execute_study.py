@@ -12,9 +12,9 @@ import pyarrow as pa
 from partwise.cluster_calls import (
     ask_workers,
     await_one,
-    await_reconnection,
     in_time,
     is_cut_off,
+    rejoin,
     result_of,
 )
 from partwise.engine.assignment import Execution, work_file
@@ -206,8 +206,7 @@ def _stage_rows(
         except Exception as error:
             if not is_cut_off(error):
                 raise
-            await_reconnection(client)
-            frame.look()
+            rejoin(client, frame.look)
     return staged
 
 

@@ -186,7 +186,8 @@ class Frame:
             client = self.stack.enter_context(connect(self.cluster))
             watch = ClusterWatch(client, self._plan.identity.run_id, silence_s, self.logger)
             self.watch = self.stack.enter_context(watch)
-            _give_keys(client, self.store, sources, buckets)
+            watch.give_keys = partial(_give_keys, client, self.store, sources, buckets)
+            watch.give_keys()
         return client
 
     def preload(self, modules: tuple[str, ...], options: ExecutionOptions) -> Preloaded:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from partwise.cluster_calls import await_reconnection
+from partwise.cluster_calls import rejoin
 from partwise.engine.driver.cluster_watch import LOOK_S, ClusterWatch
 from partwise.engine.scaling import ClusterWorker, cluster_workers
 from partwise.errors import ClusterError, StoreError
@@ -92,8 +92,7 @@ class GangDriver:
             if self.stopped or number > spec.options.max_retries or _is_final(failed):
                 raise failed from failed.__cause__
             self._listen(GangEvent(kind="restart", attempt=number + 1, error=str(failed)))
-            await_reconnection(self._client, is_over=lambda: self.stopped)
-            self._watch.look()
+            rejoin(self._client, self._watch.look, lambda: self.stopped)
             spec = self._with_workers(spec, ended, number)
             self._discard(ended.ends)
             number += 1

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from partwise.cluster_calls import await_reconnection, cancel, is_cut_off
+from partwise.cluster_calls import cancel, is_cut_off, rejoin
 from partwise.connector.spooling import map_spooled, read_spooled, write_spooled
 from partwise.errors import IntegrityError
 from partwise.ranks.rows import RowsPart, SelectedPart, SourceFragments
@@ -189,6 +189,5 @@ def _await(
     except Exception as error:
         if not is_cut_off(error):
             raise
-        await_reconnection(client)
-        check()
+        rejoin(client, check)
         return None

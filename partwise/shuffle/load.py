@@ -21,10 +21,10 @@ import pyarrow as pa
 from partwise.cluster_calls import (
     Ends,
     await_one,
-    await_reconnection,
     cancel,
     is_cut_off,
     known_workers,
+    rejoin,
     result_of,
     this_worker,
 )
@@ -205,8 +205,7 @@ def _all_whole(client: "Client", paths: Sequence[str], check: Callable[[], None]
         except Exception as error:
             if not is_cut_off(error):
                 raise
-            await_reconnection(client)
-            check()
+            rejoin(client, check)
 
 
 def awaited(task: "Future[T]", check: Callable[[], None]) -> T:
@@ -359,8 +358,7 @@ class _Writing:
                 if isinstance(outcome, WrittenPart):
                     parts[number] = outcome
                 elif is_cut_off(outcome):
-                    await_reconnection(self.client)
-                    self._check_cluster()
+                    rejoin(self.client, self._check_cluster)
                     future = submit(number)
                     pending[future] = number
                     ends.follow(future)

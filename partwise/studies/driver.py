@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from partwise.cluster_calls import await_reconnection, is_cut_off, result_of
+from partwise.cluster_calls import is_cut_off, rejoin, result_of
 from partwise.engine.assignment import Execution
 from partwise.engine.driver.cluster_watch import LOOK_S, ClusterWatch, Logger
 from partwise.engine.failures import storable_start
@@ -250,6 +250,7 @@ class StudyDriver:
         self._submit(number)
 
     def _submit(self, number: int) -> None:
+        self._watch.look()
         self._starts[number] += 1
         self._submitted[number] = datetime.now(UTC)
         future = self._trials.submit(self._assigned[number], self._starts[number])
@@ -279,8 +280,7 @@ class StudyDriver:
             self.stop(Stop(RunStatus.FAILURE, str(error)))
         except Exception as error:
             if is_cut_off(error):
-                await_reconnection(self._client, is_over=lambda: self.stopped)
-                self._watch.look()
+                rejoin(self._client, self._watch.look, lambda: self.stopped)
             else:
                 self._failures[number] += 1
             reason = storable_start(f"{type(error).__name__}: {error}".removesuffix(": "), 500)

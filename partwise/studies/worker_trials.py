@@ -52,6 +52,7 @@ class WorkerTrials:
             # Without an answer, anywhere: the watch of the study tells of such a scheduler.
             with suppress(ClusterError):
                 others = sorted(known_workers(self._client).keys() - failed_on)
+        self._client.subscribe_topic(self._token, self._hear)
         future = self._client.submit(
             run_trial,
             assignment,

@@ -1,6 +1,7 @@
 """When a worker counts as silent: a clock that stands still while nobody could be heard."""
 
 import contextlib
+import threading
 import time
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ class Client:
 
     def __init__(self) -> None:
         self.status = "running"
+        self.scheduler_comm = object()
         self.seen = {"a": 0.0, "b": 0.0}
         self.folders: dict[str, str] = {}
         self.id = "Scheduler-1"
@@ -149,12 +151,39 @@ def test_a_scheduler_that_does_not_answer_is_given_up(client, monkeypatch) -> No
             look_until(watch)
 
 
-def test_a_scheduler_that_was_started_again_is_another_one(client) -> None:
+def test_a_scheduler_that_was_started_again_is_given_what_it_lacks(client, caplog) -> None:
+    given: list[str] = []
+    with ClusterWatch(client, "run") as watch:
+        watch.give_keys = lambda: given.append(client.id)
+        client.scheduler_comm = object()
+        watch.look()
+        assert not given, "the same one has all"
+        client.id, client.scheduler_comm = "Scheduler-2", object()
+        looking = [threading.Thread(target=watch.look) for _ in range(8)]
+        for each in looking:
+            each.start()
+        for each in looking:
+            each.join()
+    assert given == ["Scheduler-2"]
+    assert "Run run: the Dask scheduler was started again: what was lost with it" in caplog.text
+
+
+def test_a_scheduler_that_ends_is_waited_for_longer_than_one_that_was_silent(client, monkeypatch):
+    monkeypatch.setattr(cluster_watch, "RECONNECT_S", 0.3)
+    monkeypatch.setattr(cluster_watch, "RESTART_S", 2.0)
+    monkeypatch.setattr(cluster_watch, "SCHEDULER_S", 0.2)
     with ClusterWatch(client, "run") as watch:
         watch.look()
-        client.id = "Scheduler-2"
-        with pytest.raises(ClusterError, match=r"started again, .* run 'run'; .* resume the run\."):
-            look_until(watch)
+        client.status, client.hangs = "connecting", True
+        time.sleep(0.6)
+        # Though it has given no answer for as long as a silent one is waited for; nor after it.
+        watch.look()
+        client.status, client.hangs, client.scheduler_comm = "running", False, object()
+        watch.look()
+        client.status, client.hangs = "connecting", True
+        time.sleep(2.2)
+        with pytest.raises(ClusterError, match=r"is lost \(connecting\)"):
+            watch.look()
 
 
 def test_a_worker_that_comes_with_another_version_is_refused(client, monkeypatch) -> None:
@@ -212,6 +241,7 @@ def test_a_closed_connection_is_waited_for_though_many_workers_are_seldom_looked
     """Of 3,000 workers, the last look may be as long ago as a lost connection is waited for."""
     monkeypatch.setattr(cluster_watch, "LOOK_S", 60.0)
     monkeypatch.setattr(cluster_watch, "RECONNECT_S", 0.3)
+    monkeypatch.setattr(cluster_watch, "RESTART_S", 0.3)
     with ClusterWatch(client, "run") as watch:
         time.sleep(0.4)
         watch.look()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from partwise.cluster_calls import (
     ANSWER_S,
     RECONNECT_S,
+    RESTART_S,
     ask_workers,
     no_answer,
     on_thread,
@@ -20,6 +21,8 @@ from partwise.errors import ClusterError
 from partwise.formatting import duration
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from distributed import Client
 
 LOOK_S = 0.5
@@ -67,9 +70,13 @@ class ClusterWatch:
         self._replaced: dict[str, float] = {}
         """When another worker was seen first at an address, as of `time.monotonic`."""
         self._ended = threading.Event()
+        self.give_keys: Callable[[], None] = lambda: None
+        """Gives the scheduler what it has to have before any task; again where it is another."""
+        self._joining = threading.Lock()
 
     def __enter__(self) -> "ClusterWatch":
         self._asked_at = time.monotonic()
+        self._connection = self._client.scheduler_comm
         identity = scheduler_identity(self._client)
         self._scheduler_id: str = identity["id"]
         self._take(identity["workers"], 0.0)
@@ -81,18 +88,20 @@ class ClusterWatch:
         self._ended.set()
 
     def look(self) -> None:
-        """Give up on a cluster that went away; returns at once.
+        """Give up on a cluster that went away; returns at once, unless it has just come back.
 
         Raises:
-            ClusterError: It is gone, and not back within some seconds; its scheduler is another
-                one, or has not answered for half a minute; or it has had no worker for two minutes.
-                A worker has joined it that has another version of partwise.
+            ClusterError: It is gone, and not back within 45 s; its scheduler has not answered
+                for half a minute; or it has had no worker for two minutes. A worker has joined it
+                that has another version of partwise.
         """
         status, now = self._client.status, time.monotonic()
         if status == "running":
             self._connected = now
+            if self._client.scheduler_comm is not self._connection:
+                self._join_again()
         # Of many workers the last answer may be older than the connection that was lost.
-        elif status == "connecting" and now - max(self._connected, self._answered) < RECONNECT_S:
+        elif status == "connecting" and now - max(self._connected, self._answered) < self._limit():
             return
         else:
             raise ClusterError(
@@ -101,6 +110,31 @@ class ClusterWatch:
             )
         if error := self._refusal or self._error:
             raise error
+
+    def _limit(self) -> float:
+        """Return for how long a connection that was closed is waited for."""
+        # After a silence it is one of a network that is cut, and not of a scheduler that ended.
+        return RECONNECT_S if self._connected - self._answered > RECONNECT_S else RESTART_S
+
+    def _join_again(self) -> None:
+        """Give a scheduler that was started again what it lacks, before it is sent any task."""
+        with self._joining:
+            connection = self._client.scheduler_comm
+            if connection is self._connection:
+                return
+            scheduler_id = scheduler_identity(self._client)["id"]
+            if scheduler_id != self._scheduler_id:
+                self._log.warning(
+                    "Run %s: the Dask scheduler was started again: what was lost with it is begun "
+                    "once more.",
+                    self._run_id,
+                )
+                self.give_keys()
+                self._scheduler_id = scheduler_id
+            # Its workers have to come again, too.
+            self._answered = self._last_worker = time.monotonic()
+            self._error = None
+            self._connection = connection
 
     def clock(self) -> float:
         """Return for how many seconds the cluster has been seen, by which silence is measured.
@@ -186,12 +220,6 @@ class ClusterWatch:
                     on_thread("partwise-version", self._refuse_others, came)
                 # Last: who reads it, then reads workers that are at least as new.
                 self._asked_at = asked_at
-                if identity["id"] != self._scheduler_id:
-                    # It has no keys of stores for its workers, and nobody would hear of progress.
-                    self._error = ClusterError(
-                        "The Dask scheduler was started again, and the new one knows nothing of "
-                        f"the run {self._run_id!r}; what is committed is kept: resume the run."
-                    )
             began = time.monotonic()
 
     def _refuse_others(self, addresses: list[str]) -> None:

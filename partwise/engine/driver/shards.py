@@ -14,10 +14,10 @@ from partwise.cluster_calls import (
     ANSWER_S,
     Ends,
     ask_workers,
-    await_reconnection,
     forget_topic,
     in_time,
     is_cut_off,
+    rejoin,
     result_of,
 )
 from partwise.engine.assignment import (
@@ -221,6 +221,8 @@ class Driver:
 
     def _submit(self, number: int, ends: Ends[ShardReceipt]) -> "Future[ShardReceipt]":
         # One that is cut off from the store is soon free for what it cannot do.
+        self._watch.look()
+        self._client.subscribe_topic(self._execution.token, self._on_event)
         failed_on = self._failed_on.get(number, set())
         others = sorted(self._watch.workers().keys() - failed_on) if failed_on else []
         future: Future[ShardReceipt] = self._client.submit(
@@ -259,8 +261,7 @@ class Driver:
             # Until it is begun again nothing is heard of it, and its worker is not to blame.
             heard = self.progress.latest.pop(number, None)
             if is_cut_off(error):
-                await_reconnection(self._client, is_over=lambda: self.stopped)
-                self._watch.look()
+                rejoin(self._client, self._watch.look, lambda: self.stopped)
                 log.info("shard %d was lost with the connection to the scheduler", number)
                 return None
             self._failures[number] += 1
