@@ -291,14 +291,16 @@ def _own_words(words: list[str]) -> list[str]:
 def _use_server_of_up(words: list[str]) -> None:
     """Have a command that needs a server use the one that `up` started in this folder, and say so.
 
-    It begins a run, or looks into the store of a saved block. Whoever names a server, or sets
-    PREFECT_API_URL to nothing, has decided otherwise.
+    It begins a run, looks into the store of a saved block, or is `doctor`. Whoever names a server,
+    or sets PREFECT_API_URL to nothing, has decided otherwise.
     """
-    without = {"--prefect", *_ASKS} & {*_own_words(words)}
+    without = {"--prefect", "--versions", *_ASKS} & {*_own_words(words)}
     own = [*_own_words(words)]
     if own and own[0] in _LOOK_INTO_STORE:
         own.append(os.environ.get("PARTWISE_STORE", ""))
-    needs_one = _begins_run(words) or any(_STORE_BLOCK in word for word in own)
+    needs_one = (
+        _begins_run(words) or words[:1] == ["doctor"] or any(_STORE_BLOCK in word for word in own)
+    )
     if not needs_one or without or "PREFECT_API_URL" in os.environ:
         return
     from partwise.flows.cli import output

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from packaging.requirements import Requirement
 
 from partwise.cluster_calls import ANSWER_S, ask_workers, known_workers
-from partwise.errors import ClusterError, PartwiseError
+from partwise.errors import ClusterError, PartwiseError, ServiceError
 from partwise.formatting import duration, shortened, size
 from partwise.store.store import Store
 
@@ -66,7 +66,7 @@ def check_installation(store: Store | str, cluster: "Cluster") -> Iterator[Findi
     opened, finding = _store(store)
     yield finding
     yield from _cluster(cluster, opened)
-    yield _prefect()
+    yield find_prefect_server()
 
 
 def _versions() -> Iterator[Finding]:
@@ -227,20 +227,30 @@ def _compare(name: str, answers: dict[str, Any], ours: str) -> Finding:
     )
 
 
-def _prefect() -> Finding:
+def find_prefect_server() -> Finding:
+    """See which server is named, by what, and whether it answers and lets us in."""
     from prefect.settings import PREFECT_API_URL
 
     from partwise.flows.operations.services import ANSWER_TIMEOUT_S, answers
+    from partwise.flows.orchestration.server_client import server_client
 
     url = PREFECT_API_URL.value()
     if url is None:
         text = "no PREFECT_API_URL: runs need none, and none shows them"
         return Finding(what="Prefect server", verdict="neutral", text=text)
-    if answers(url):
-        return Finding(what="Prefect server", verdict="good", text=f"{url} answers")
-    return Finding(
-        what="Prefect server",
-        verdict="bad",
-        text=f"{url} does not answer within {ANSWER_TIMEOUT_S:g} s",
-        remedy="start it (prefect server start), or unset PREFECT_API_URL to run without one",
-    )
+    is_set = "PREFECT_API_URL" in os.environ
+    by = "PREFECT_API_URL" if is_set else "Prefect's profile or a file in this folder"
+    if not answers(url):
+        return Finding(
+            what="Prefect server",
+            verdict="bad",
+            text=f"{url}, which {by} names, does not answer within {ANSWER_TIMEOUT_S:g} s",
+            remedy="start it (prefect server start), or unset PREFECT_API_URL to run without one",
+        )
+    try:
+        # What answers above lets everybody in; this asks for the password.
+        with server_client(url, "refused to say what it has") as client:
+            client.read_work_pools(limit=1)
+    except ServiceError as error:
+        return Finding(what="Prefect server", verdict="bad", text=str(error))
+    return Finding(what="Prefect server", verdict="good", text=f"{url}, which {by} names, answers")

@@ -41,6 +41,7 @@ from partwise.flows.orchestration.embedded_server import forget_unsent, start_em
 from partwise.flows.orchestration.endings import mask_logs, result_of
 from partwise.flows.orchestration.lazy_flow import LazyFlow, describe_call
 from partwise.flows.orchestration.run_flow import Opaque, RunFlow, is_plain, own_run_id
+from partwise.flows.orchestration.server_client import refused_password
 from partwise.flows.orchestration.states import ended_early, refused, state_of, unexpected
 from partwise.flows.orchestration.suspension import suspension
 from partwise.outcomes import RunStatus
@@ -167,6 +168,8 @@ class PrefectFlow(OwnFlow, Generic[R]):
             return partial
         except httpx.HTTPError as error:
             if not ended:
+                if (refusal := refused_password(error)) is not None:
+                    raise refusal from error
                 raise
             logger.warning(
                 "Prefect's server went away before the flow run %s ended: %s",

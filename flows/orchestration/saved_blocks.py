@@ -66,12 +66,19 @@ def load_block(kind: type[NamedFields], name: str) -> Any:
             "PREFECT_API_URL to its address; or run the command with --prefect, for one that was "
             "saved on this machine without a server."
         )
+    from prefect.exceptions import PrefectHTTPStatusError
+
     from partwise.flows.orchestration.embedded_server import start_embedded_server
+    from partwise.flows.orchestration.server_client import refused_password
 
     # Outside of flows too: one that Prefect embeds by itself lets in whoever is on the machine.
     start_embedded_server()
     try:
         return kind.load(name.partition("/")[2])
+    except PrefectHTTPStatusError as error:
+        if (refusal := refused_password(error)) is not None:
+            raise refusal from error
+        raise
     except ValueError as error:
         raise InputError(
             f"No block {name!r} can be loaded ({error}); `prefect block ls` lists those that are "

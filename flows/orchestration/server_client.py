@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from http.client import UNAUTHORIZED
 from typing import Any, TypeVar
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.exceptions import PrefectHTTPStatusError
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
 from partwise.errors import ServiceError
 
@@ -31,7 +32,21 @@ def server_client(api_url: str, failed: str) -> Iterator[SyncPrefectClient]:
             with get_client(sync_client=True) as client:
                 yield client
         except NO_ANSWER as error:
+            if (refusal := refused_password(error)) is not None:
+                raise refusal from error
             raise ServiceError(f"The Prefect server at {api_url} {failed}: {error}") from error
+
+
+def refused_password(error: Exception) -> ServiceError | None:
+    """Return what to raise where a server has refused the password that a client showed."""
+    if not isinstance(error, PrefectHTTPStatusError) or error.response.status_code != UNAUTHORIZED:
+        return None
+    verb = "refuses the" if PREFECT_API_AUTH_STRING.value() else "asks for a"
+    return ServiceError(
+        f"The Prefect server at {PREFECT_API_URL.value()} {verb} password: set "
+        "PREFECT_API_AUTH_STRING to the server's name:secret; that of `partwise up` stands in "
+        ".partwise/password."
+    )
 
 
 def every(read: Callable[..., Sequence[T]], **chosen: Any) -> Iterator[T]:
