@@ -18,7 +18,7 @@ from partwise.errors import (
     RunFormatError,
     SignatureError,
 )
-from partwise.formatting import nearest, some_of_those_there
+from partwise.formatting import nearest, shortened, some_of_those_there
 from partwise.store.seen import Seen, check_not_older, recall, remember
 from partwise.store.signing import check_signed
 from partwise.store.store import Store
@@ -142,17 +142,17 @@ def _matching(pattern: re.Pattern[str], names: Iterable[str]) -> set[int]:
     return {int(match[1]) for match in map(pattern.fullmatch, names) if match and int(match[1])}
 
 
-def is_name(name: str) -> bool:
+def is_name(name: object) -> bool:
     """Whether a name can be that of something with versions: safe on every store, without dots."""
-    return _NAME.fullmatch(name) is not None
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 def check_name(name: str, noun: str) -> str:
     """Return a name when it can be that of something with versions, else raise an InputError."""
     if not is_name(name):
         raise InputError(
-            f"The {noun} name {name[:80]!r} is not a safe name; use 1 to 64 letters, digits, '-' "
-            "and '_', beginning with a letter or digit."
+            f"The {noun} name {shortened(repr(name), 80)} is not a safe name; use 1 to 64 letters, "
+            "digits, '-' and '_', beginning with a letter or digit."
         )
     return name
 

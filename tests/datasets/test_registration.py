@@ -252,6 +252,7 @@ def test_a_dataset_is_a_source_of_another(store, tmp_path) -> None:
     [
         ({"name": "../x"}, InputError, r"dataset name '../x' is not a safe name"),
         ({"name": "a" * 65}, InputError, "is not a safe name"),
+        ({"name": ["a"]}, InputError, r"dataset name \['a'\] is not a safe name"),
         ({"exclude": ["nope"]}, ColumnError, "exclude names column 'nope'"),
         ({"label": "nope"}, ColumnError, "label names column 'nope'"),
         ({"label": ["sales", "sales"]}, ColumnError, "names column 'sales' twice"),
