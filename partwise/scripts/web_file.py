@@ -110,7 +110,7 @@ def _copy(source: Any, sink: IO[bytes], folder: Path) -> None:
         OSError: It is cut short, too slow, or larger than it may be.
     """
     length = source.headers.get("Content-Length")
-    promised = int(length) if length is not None and length.isdigit() else None
+    promised = int(length) if length is not None and length.isdecimal() else None
     largest = LARGEST_BYTES if promised is None else promised
     _check_room(folder, promised or 0)
     began, before = time.monotonic(), 0

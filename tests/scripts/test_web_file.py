@@ -82,6 +82,8 @@ ANSWERS: dict[str, tuple[Callable[[socket.socket], None], str]] = {
         "of disk free",
     ),
     "no number": (lambda one: one.sendall(OK + b"Content-Length: x\r\n\r\n123"), ""),
+    # A digit to Python, and no number to int().
+    "superscript": (lambda one: one.sendall(OK + b"Content-Length: \xb2\r\n\r\n123"), ""),
 }
 
 
