@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import partwise
+from partwise.calls.script import MONTH_S
 from partwise.compat.azureml.core import Environment, Experiment, Run, ScriptRunConfig, Workspace
 from partwise.compat.azureml.core import run as azureml_run
 from partwise.compat.azureml.core.conda_dependencies import CondaDependencies
@@ -176,6 +177,11 @@ def test_an_estimator_becomes_the_arguments_of_run_script():
     assert (given["nodes"], given["ranks_per_node"], given["backend"]) == (2, 2, "gloo")
     assert given["environment"].packages == ("torch==2.9", "polars")
     assert (given["infrastructure"].vm_priority, given["infrastructure"].shm_gib) == ("low", 0.5)
+    for seconds, timeout_s in ((None, MONTH_S), (0, 0), (60, 60)):
+        one = PyTorch("project", max_run_duration_seconds=seconds)
+        assert one.arguments_of_run(Workspace())["timeout_s"] == timeout_s
+        config = ScriptRunConfig("project", "train.py", max_run_duration_seconds=seconds)
+        assert config.arguments_of_run(Workspace())["timeout_s"] == timeout_s
     spread = PyTorch("project", distributed_training=Mpi(process_count_per_node=4))
     assert spread.arguments_of_run(Workspace())["ranks_per_node"] == 4
     assert spread.arguments_of_run(Workspace())["backend"] == "mpi"

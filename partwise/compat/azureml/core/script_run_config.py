@@ -70,13 +70,14 @@ class ScriptRunConfig:
         settings, spread = self.run_config, self.distributed_job_config
         ranks = spread.arguments() if spread else {"nodes": settings.node_count}
         variables = settings.environment.environment_variables | settings.environment_variables
+        seconds = self.max_run_duration_seconds
         return {
             "entry_script": self.script or "",
             "source_directory": self.source_directory or ".",
             "arguments": [str(each) for each in self.arguments],
             "command": self.command or "",
             "resume_from": self.resume_from or "",
-            "timeout_s": self.max_run_duration_seconds or MONTH_S,
+            "timeout_s": MONTH_S if seconds is None else seconds,
             "environment": settings.environment.packages,
             "environment_variables": variables,
             "cluster": workspace.cluster(settings.target),

@@ -97,6 +97,7 @@ class Estimator:
         environment = self.environment_definition
         variables = environment.environment_variables if environment else {}
         spread = self._spread()
+        seconds = self.max_run_duration_seconds
         return {
             "entry_script": self.entry_script or "",
             "source_directory": self.source_directory,
@@ -110,7 +111,7 @@ class Estimator:
             "inputs": self.inputs or {},
             "cluster": workspace.cluster(self.compute_target),
             "resume_from": self.resume_from or "",
-            "timeout_s": self.max_run_duration_seconds or MONTH_S,
+            "timeout_s": MONTH_S if seconds is None else seconds,
             "infrastructure": self._infrastructure(),
         }
 
