@@ -269,7 +269,8 @@ class CustomCluster(NamedFields):
             closing.result(CLOSE_TIMEOUT_S)
         except Exception as exc:
             silent = f"no answer within {CLOSE_TIMEOUT_S:g} s"
-            reason = f"{type(exc).__name__}: {exc}" if closing.done() else silent
+            said = f"{type(exc).__name__}: {exc}".removesuffix(": ")
+            reason = said if closing.done() else silent
             logging.getLogger(__name__).warning(
                 "The %s could not be closed (%s): see whether its workers go on.",
                 *(self.cluster_class, reason),

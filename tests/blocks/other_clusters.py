@@ -73,6 +73,14 @@ class HangsAtItsEnd(Small):
         super().close(timeout)
 
 
+class FailsAtItsEnd(Small):
+    """Is closed, and says then that it was not, without a word."""
+
+    def close(self, timeout: float | None = None) -> None:
+        super().close(timeout)
+        raise TimeoutError
+
+
 class Late(Small):
     """Starts when it is let; `Cluster` is all that a class has to be made from."""
 

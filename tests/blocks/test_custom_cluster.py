@@ -208,6 +208,12 @@ def test_a_close_that_hangs_is_said_and_not_waited_for(closed, caplog, monkeypat
     assert "could not be closed (no answer within 0.3 s): see whether its" in message
 
 
+def test_an_error_without_a_word_at_the_close_is_said_by_its_name(closed, caplog):
+    with of("FailsAtItsEnd").client():
+        pass
+    assert "could not be closed (TimeoutError): see whether its" in caplog.text
+
+
 def count(data, context):
     return {"rows": [data.num_rows]}
 
