@@ -39,6 +39,13 @@ def describe_mistakes(
     return text if text.endswith("?") else f"{text}."
 
 
+def refused_format(error: ValidationError) -> str:
+    """Return " (format version 3)" of a document that pydantic refused for it; else nothing."""
+    refused = {mistake["loc"]: mistake["input"] for mistake in error.errors(include_url=False)}
+    number = refused.get(("format_version",))
+    return f" (format version {number})" if type(number) is int else ""
+
+
 def _describe(mistake: Any, known: Collection[str], hides_value: bool) -> str:
     # For a union, pydantic puts the branches' own names between those of the fields.
     names = [str(name) for name in mistake["loc"] if str(name).isidentifier()]

@@ -27,6 +27,7 @@ import psutil
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from partwise.errors import ServiceError
+from partwise.mistakes import refused_format
 from partwise.processes import family
 from partwise.reports.links import REPORTS_URL
 from partwise.tasks.flow_run import FLOW_RUN_ID
@@ -106,9 +107,10 @@ class Services(BaseModel):
         except FileNotFoundError:
             return None
         except (OSError, ValidationError) as error:
+            number = refused_format(error) if isinstance(error, ValidationError) else ""
             raise ServiceError(
-                f"{path} cannot be read ({type(error).__name__}): end what runs there by hand "
-                "(`ps x | grep prefect`), and delete the file."
+                f"{path} cannot be read ({type(error).__name__}){number}: end what runs there by "
+                "hand (`ps x | grep prefect`), and delete the file."
             ) from error
 
     def write(self, folder: Path) -> None:

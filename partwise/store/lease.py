@@ -36,6 +36,7 @@ from typing import Self
 from pydantic import JsonValue, ValidationError
 
 from partwise.errors import RunBusyError, RunFormatError, StoreError
+from partwise.mistakes import refused_format
 from partwise.store.lease_owner import LeaseOwner, held_here
 from partwise.store.store import Store
 from partwise.store.strict_json import parse_json
@@ -466,7 +467,8 @@ def _read_owner(store: Store, run_path: str, number: int) -> LeaseOwner:
     except ValidationError as error:
         raise RunFormatError(
             f"{path} in the artifact store {store.url} is not a claim that this release of "
-            f"partwise can read; install a newer one, or delete it if no process works on the run."
+            f"partwise can read{refused_format(error)}; install a newer one, or delete it if no "
+            "process works on the run."
         ) from error
 
 

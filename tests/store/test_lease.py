@@ -411,6 +411,12 @@ class TestSteps:
             assert list(lease.earlier_steps()) == [step]
 
 
+def test_a_claim_of_a_newer_release_names_its_format(local_store):
+    local_store.write(f"{RUN}/lease/0001.json", b'{"format_version": 9, "new": 1}')
+    with pytest.raises(RunFormatError, match=r"can read \(format version 9\); install a newer"):
+        Lease.acquire(local_store, RUN)
+
+
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"format_version": 2}', b"\xff"])
 def test_an_unreadable_claim_is_named(local_store, content):
     local_store.write(f"{RUN}/lease/0001.json", content)

@@ -13,6 +13,7 @@ import httpx
 import psutil
 import pytest
 
+from partwise.errors import ServiceError
 from partwise.flows.operations.services import Services
 from tests.flows.operations.project import COMMAND, Production, Project, wait_until
 
@@ -70,6 +71,13 @@ def test_a_server_that_does_not_start_shows_its_log_and_leaves_nothing(project: 
     assert "unable to open database file" in said
     assert "Prefect's server ended as it started: see" in said
     assert Services.read(project.folder) is None
+
+
+def test_what_a_newer_release_wrote_names_its_format(tmp_path) -> None:
+    (tmp_path / ".partwise").mkdir()
+    (tmp_path / ".partwise" / "services.json").write_text('{"format_version": 9}')
+    with pytest.raises(ServiceError, match=r"\(ValidationError\) \(format version 9\): end what"):
+        Services.read(tmp_path)
 
 
 def test_ctrl_c_in_mid_start_ends_what_was_started(project: Project) -> None:
