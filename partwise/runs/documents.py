@@ -88,7 +88,7 @@ def check_run_id(run_id: str) -> str:
     if not is_run_id(run_id):
         shown = repr(run_id)
         shown = shown if len(shown) <= 80 else f"{shown[:80]}..."
-        if run_id.startswith("catalog://"):
+        if str(run_id).startswith("catalog://"):
             raise RunIdError(
                 f"{shown} is a catalog, and one run is wanted here: name one of the runs that its "
                 "models are of, which partwise catalog show lists. Each of these runs is exported "

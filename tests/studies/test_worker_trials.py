@@ -49,4 +49,4 @@ def test_questions_are_heard_though_the_first_wish_for_them_was_lost() -> None:
     trials = worker_trials.WorkerTrials(client, "token")
     trials.open(print)
     trials.submit(assignment, 1)
-    assert stream == ["token", "trial-00007-token-1", "token"]
+    assert stream[-2:] == ["trial-00007-token-1", "token"]
