@@ -9,6 +9,8 @@ LARGEST_FILE_BYTES = 64 << 20
 LINE_BYTES = 2_000
 LINES_AT_ONCE = 50
 READ_BYTES = 64 << 10
+_LOOKS = 100
+"""For a moment in which the rank writes nothing, before its file is emptied."""
 
 
 class RankLog:
@@ -59,13 +61,20 @@ class RankLog:
         """Close the file."""
         os.close(self.descriptor)
 
-    def _cut(self, size: int) -> None:
+    def _cut(self, seen: int) -> None:
+        """Leave out the midst of a file of which so many bytes have been seen."""
         if not self._head:
             self._head = os.pread(self.descriptor, LOG_HEAD_BYTES, 0)
             self._left_out = -len(self._head)
-        tail = os.pread(self.descriptor, LOG_TAIL_BYTES, size - LOG_TAIL_BYTES)
+        size, tail = 0, b""
+        for _ in range(_LOOKS):
+            if size == (now := os.fstat(self.descriptor).st_size):
+                break
+            # What was written meanwhile would be lost, and it may be the last that the rank says.
+            size = now
+            tail = os.pread(self.descriptor, LOG_TAIL_BYTES, max(0, size - LOG_TAIL_BYTES))
         self._left_out += size - len(tail)
         os.ftruncate(self.descriptor, 0)
         # Appended, as everything is: the rank may write at the same time.
         os.write(self.descriptor, tail)
-        self._seen = len(tail)
+        self._seen = max(0, len(tail) - (size - seen))

@@ -52,6 +52,24 @@ def test_a_log_that_grows_for_ever_stays_small(log, monkeypatch):
     assert b"bytes left out" in content
 
 
+def test_what_a_rank_says_while_its_log_is_cut_is_kept(log, monkeypatch):
+    """It may be the last: of a gigabyte of output the last line was lost, once in a while."""
+    monkeypatch.setattr(logs, "LARGEST_FILE_BYTES", 1 << 20)
+    os.write(log.descriptor, b"y" * (2 << 20) + b"\n")
+    read, said = os.pread, []
+
+    def meanwhile(*place: int) -> bytes:
+        content = read(*place)
+        if len(said) < 3:
+            said.append(os.write(log.descriptor, b"the end\n"))
+        return content
+
+    monkeypatch.setattr(logs.os, "pread", meanwhile)
+    log.new_lines()
+    assert log.new_lines(ended=True) == ["the end"] * 3
+    assert log.content().endswith(b"y\n" + b"the end\n" * 3)
+
+
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_what_is_kept_of_a_log_is_without_secrets_also_where_it_was_cut(log, monkeypatch, is_cut):
     monkeypatch.setenv("HF_TOKEN", "hf_0123456789abcdef")
