@@ -16,6 +16,8 @@ from partwise.runs.run import Run
 from tests.own_cluster import wait_for
 
 COMMAND = [sys.executable, "-m", "partwise"]
+# What such a process proposes is called in the same way.
+NEXT = f"next: {sys.executable} -m partwise"
 
 
 @pytest.fixture
@@ -80,7 +82,7 @@ def test_elsewhere_than_in_a_terminal_there_are_plain_lines(
     assert failure.startswith("warning: Run r: partition ")
     lines = ended.stdout.splitlines()
     assert lines[0].startswith("r  PARTIAL_FAILURE in ")
-    assert lines[-1] == "next: partwise runs show r --failures  (what failed, and where)"
+    assert lines[-1] == f"{NEXT} runs show r --failures  (what failed, and where)"
     assert "\x1b" not in ended.stdout
 
 
@@ -101,7 +103,7 @@ def test_in_a_terminal_there_is_a_bar(prefect_server, words, environment, tmp_pa
     assert "Traceback" not in seen
     # The bar is wiped off when it has done its work.
     assert seen.rstrip().endswith("\x1b[2K")
-    assert out.splitlines()[-1].startswith("next: partwise runs show r --failures")
+    assert out.splitlines()[-1].startswith(f"{NEXT} runs show r --failures")
 
 
 @pytest.mark.slow
@@ -148,7 +150,7 @@ def test_ctrl_c_ends_a_run_in_order_where_no_server_answers(
     assert told == news
     assert second.startswith("Run r: 240 rows in 8 partitions")
     assert last.startswith("error: The run 'r' ended with CANCELLED: 8 partitions (8 CANCELLED).")
-    assert out.splitlines()[-1] == "next: partwise runs resume r  (go on with what is not done)"
+    assert out.splitlines()[-1] == f"{NEXT} runs resume r  (go on with what is not done)"
     assert Run.open("r", environment["PARTWISE_STORE"]).status is RunStatus.CANCELLED
 
 
